@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphfix.errors import PluginError, UsageError
-from graphfix.providers.table import EVERYWHERE, PROVIDERS, Ep
+from graphfix.providers.table import PROVIDERS, Ep
 from graphfix.spec import options
 from graphfix.wording import did_you_mean, kebab_case
 
@@ -69,8 +69,6 @@ PROFILES: dict[str, tuple[str, ...]] = {
     "fast-cpu": tuple(_CPU.get(x, x) for x in _FAST),
 }
 
-_PROFILE_FOR: dict[tuple[str, Ep], str] = {("fast", x): PROVIDERS[x].profile for x in EVERYWHERE}
-
 _NO_PASS = "defines no pass named {!r}; a pass is named after its file"
 _plugins: dict[str, type[Check]] = {}
 
@@ -87,7 +85,7 @@ class Entry:
 
 def profile_for(name: str, ep: Ep) -> str:
     """Return the profile that a name stands for on a provider: ``fast`` is not one for all."""
-    return _PROFILE_FOR.get((name, ep), name)
+    return PROVIDERS[ep].profile if name == "fast" else name
 
 
 def pass_names() -> list[str]:

@@ -32,7 +32,7 @@ from graphfix.ops.norms import scale_of, scaled_axes
 from graphfix.ops.products import read_matmul_nbits, second_factor, summed_axes
 from graphfix.ops.recurrent import (
     INITIAL_STATES,
-    LENGTHS,
+    ROW_LENGTHS,
     feature_axis_of_weight,
     row_axis_of,
 )
@@ -234,7 +234,7 @@ class _Reader:
             yield SizeRelation(data[2], dims[feature_axis_of_weight(node)], node, witness=weight)
         if state and (hidden := attr_int(node, "hidden_size", 0)):
             yield SizeRelation(state[-1], hidden, node, witness=input_at(node, 2))
-        if state and dims and not attr_int(node, "layout", 0):
+        if state and dims and row_axis_of(node) == 1:
             yield SizeRelation(state[0], dims[0], node, witness=weight)
         yield from self._recurrent_rows(node)
 
@@ -247,24 +247,23 @@ class _Reader:
             state = self._dims(input_at(node, place))
             if state and len(state) == 3:
                 yield SizeRelation(data[axis], state[axis], node)
-        lengths = self._dims(input_at(node, LENGTHS))
+        lengths = self._dims(input_at(node, ROW_LENGTHS))
         if lengths and len(lengths) == 1:
             yield SizeRelation(data[axis], lengths[0], node)
 
     def _attention(self, node: ir.Node) -> Iterator[SizeRelation]:
-        """Yield that an attention with projections takes what their weight has as rows."""
+        """Yield what an attention wants of its caches, and of its weights or bias."""
         slots = attention_slots(node)
         if slots is None:
             return
         yield from self._cached_attention(node, slots)
-        if slots.weights is None:
-            if slots.bias is not None:
-                yield from self._biased_attention(node, slots)
-            return
-        weight = input_at(node, slots.weights)
-        data, dims = self._dims(node.inputs[slots.query]), self._dims(weight)
-        if data and dims and len(dims) == 2:
-            yield SizeRelation(data[-1], dims[0], node, witness=weight)
+        if slots.weights is not None:
+            weight = input_at(node, slots.weights)
+            data, dims = self._dims(node.inputs[slots.query]), self._dims(weight)
+            if data and dims and len(dims) == 2:
+                yield SizeRelation(data[-1], dims[0], node, witness=weight)
+        elif slots.bias is not None:
+            yield from self._biased_attention(node, slots)
 
     def _cached_attention(self, node: ir.Node, slots: AttentionSlots) -> Iterator[SizeRelation]:
         """Yield that a cache [B, heads, P, D] has the rows and the heads of what is new."""

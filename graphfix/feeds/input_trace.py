@@ -26,6 +26,7 @@ from graphfix.feeds.graph_uses import (
 from graphfix.feeds.laws import BINARY, UNARY, Law, apply_law
 from graphfix.graph.constants import const_of, scalar_of
 from graphfix.graph.nodes import is_op
+from graphfix.ops.recurrent import ROW_LENGTHS
 
 # They compute the number of frames behind a convolution, or the sum of a mask. Not Pow: a power of
 # a size is a scale.
@@ -310,7 +311,7 @@ class _TrailWalk:
 
 def _takes_row_lengths(node: ir.Node, index: int) -> bool:
     """Return whether an input says how much of each row is content."""
-    return index == (4 if node in ops.RECURRENT else 1) and node in _SAYS_ROW_LENGTHS
+    return index == (ROW_LENGTHS if node in ops.RECURRENT else 1) and node in _SAYS_ROW_LENGTHS
 
 
 def _cast_pair(pair: _Pair, to: ir.DataType | None) -> _Pair:

@@ -15,13 +15,18 @@ from graphfix.engine.pipeline import Progress
 from graphfix.engine.report import Report
 from graphfix.feeds.case_search import check_sizes
 from graphfix.feeds.user_feeds import check_feeds, read_feeds
-from graphfix.files.model_input import Dims, refuse_unknown_options, sizes_by_dim
+from graphfix.files.model_input import (
+    Dims,
+    refuse_unknown_options,
+    require_valid_choices,
+    sizes_by_dim,
+)
 from graphfix.files.weights import Placement
 from graphfix.job.rounding_search import rounding_tolerance
 from graphfix.paths import StrPath, require_path
 from graphfix.proof.budget import SECONDS, SearchBudget
 from graphfix.proof.verify import Tolerance
-from graphfix.providers.table import Ep
+from graphfix.providers.table import EVERYWHERE, Ep
 from graphfix.runtime import memory_need
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.python import require_provider
@@ -104,8 +109,13 @@ class Task:
 
     @classmethod
     def from_options(cls, source: StrPath, options: Options) -> Task:
-        """Return the task of these options, which names no passes yet."""
+        """Return the task of these options, which names no passes yet.
+
+        Raises:
+            UsageError: There is no such option, or no such provider.
+        """
         refuse_unknown_options(options, Options)
+        require_valid_choices(ep=(options.get("ep", "cpu"), EVERYWHERE))
         exclude = options.get("exclude", ())
         unchanged = ("feeds", "tolerance", "ep", "kernels", "strict", "budget")
         values: dict[str, Any] = {name: x for name, x in options.items() if name in unchanged}

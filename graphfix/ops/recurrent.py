@@ -10,7 +10,7 @@ from graphfix.ops.op_set import qualified_name
 _TRANSPOSED = "com.microsoft.DynamicQuantizeLSTM"
 INITIAL_STATES = (5, 6)
 """The inputs that are initial states: hidden ones, and an LSTM's cells."""
-LENGTHS = 4
+ROW_LENGTHS = 4
 """The input that is the length of each row."""
 
 

@@ -16,12 +16,18 @@ from graphfix.errors import FeedError, UsageError
 from graphfix.feeds.case_search import search_cases
 from graphfix.feeds.user_feeds import read_feeds
 from graphfix.files import atomic_file, byte_ranges, io
-from graphfix.files.model_input import Dims, ModelLike, as_model, sizes_by_dim
+from graphfix.files.model_input import (
+    Dims,
+    ModelLike,
+    as_model,
+    require_valid_choices,
+    sizes_by_dim,
+)
 from graphfix.paths import StrPath
 from graphfix.proof.allowance import USUAL
 from graphfix.proof.budget import SECONDS, SearchBudget
 from graphfix.proof.compare import Tolerance
-from graphfix.providers.table import PROVIDERS, Ep
+from graphfix.providers.table import EVERYWHERE, PROVIDERS, Ep
 from graphfix.reducing.bug_report import render_report, repairing_passes
 from graphfix.reducing.candidate import Candidate, drop_notes, with_types
 from graphfix.reducing.failure import Failure, Trial, contradicts_declaration
@@ -151,10 +157,11 @@ def reduce(
         progress: Called with a short text at each step.
 
     Raises:
-        UsageError: The model does not fail.
+        UsageError: The model does not fail, or there is no such provider.
         FeedError: No inputs could be made for it.
         ModelError: It cannot be read.
     """
+    require_valid_choices(ep=(ep, EVERYWHERE), against=(against, EVERYWHERE))
     tell = progress or (lambda _: None)
     given = as_model(model)
     read_files = io.input_files(given)

@@ -15,7 +15,7 @@ from pathlib import Path
 from graphfix.engine import pipeline
 from graphfix.feeds.states import StatePair
 from graphfix.files import atomic_file, io
-from graphfix.files.model_input import ModelLike, as_model_file, sizes_by_dim
+from graphfix.files.model_input import ModelLike, as_model_file, require_valid_choices, sizes_by_dim
 from graphfix.graph.dims import name_dims
 from graphfix.job.fault_search import iter_alternatives
 from graphfix.job.remaining_findings import compare_hazards
@@ -24,7 +24,7 @@ from graphfix.lengths.length_input import LengthInput
 from graphfix.paths import StrPath, require_path
 from graphfix.proof.allowance import USUAL
 from graphfix.proof.compare import Tolerance
-from graphfix.providers.table import Ep
+from graphfix.providers.table import EVERYWHERE, Ep
 from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.runtime.python import require_provider
 from graphfix.runtime.scratch import ScratchFolder
@@ -104,6 +104,7 @@ def ship(
     containers, cache = spec_of(containers), sizes_by_dim({"cache": cache})["cache"]
     states = [StatePair(*x) for x in states.items()] if isinstance(states, Mapping) else states
     tell = progress or (lambda _: None)
+    require_valid_choices(ep=(ep, EVERYWHERE))
     require_provider(ep)
     require_replaceable(source, folder)
     tell("reading the model")

@@ -4,11 +4,8 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.editing.builder import Builder
+from graphfix.lengths.dim_nodes import build_axis_size
 
-NUMPY_TYPES: dict[ir.DataType, type[np.float32 | np.float16]] = {
-    ir.DataType.FLOAT: np.float32,
-    ir.DataType.FLOAT16: np.float16,
-}
 _SCALAR = np.array([], np.int64)
 
 
@@ -35,11 +32,6 @@ def repeat_heads(
     return op.Reshape(expanded, np.array([0, heads, -1, features], np.int64))
 
 
-def size_along(value: ir.Value, axis: int, op: Builder) -> ir.Value:
-    """Build the size of an axis, int64 [1]."""
-    return op.Gather(op.Shape(value), np.array([axis], np.int64), axis=0)
-
-
 def causal_addend(
     query: ir.Value,
     keys: ir.Value,
@@ -59,7 +51,7 @@ def causal_addend(
         low: The addend of what is hidden.
         window: How many keys a query sees, its own among them; 0 for all.
     """
-    sizes = op.Concat(size_along(query, 2, op), size_along(keys, 2, op), axis=0)
+    sizes = op.Concat(build_axis_size(query, 2, op), build_axis_size(keys, 2, op), axis=0)
     hidden = op.ConstantOfShape(sizes, value=ir.tensor(low.reshape(1)))
     addend = op.Trilu(hidden, _diagonal_behind(past, 1, op), upper=1)
     if not window:
@@ -71,7 +63,7 @@ def _diagonal_behind(past: ir.Value | None, first: int, op: Builder) -> ir.Value
     """Build the number of a diagonal, counted from the first key behind a cache."""
     if past is None:
         return np.array(first, np.int64)
-    behind = op.Add(size_along(past, 2, op), np.array([first], np.int64))
+    behind = op.Add(build_axis_size(past, 2, op), np.array([first], np.int64))
     return op.Reshape(behind, _SCALAR)
 
 

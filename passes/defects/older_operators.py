@@ -19,7 +19,6 @@ from graphfix.ops.norms import epsilon_of
 
 from ..common.fusible import FLOATS
 from ._attention_parts import (
-    NUMPY_TYPES,
     build_scores,
     causal_addend,
     join_heads,
@@ -203,7 +202,7 @@ def _build_attention(node: ir.Node, op: Builder) -> tuple[ir.Value, ...]:
     if mask_array is not None and mask_array.dtype == np.bool_ and mask_array.all():
         mask = None
     shapes = op.view.shapes
-    number = NUMPY_TYPES[shapes.dtype(node.inputs[0]) or ir.DataType.FLOAT]
+    number = (shapes.dtype(node.inputs[0]) or ir.DataType.FLOAT).numpy()
     query, new_keys, new_values = (_apart_by_head(node, place, op) for place in range(3))
     caches = [
         x if past is None else op.Concat(past, x, axis=2)
@@ -266,7 +265,7 @@ def _build_group_norm(node: ir.Node, op: Builder) -> ir.Value:
     """Build an InstanceNormalization of groups, as torch does below opset 21."""
     data, *scale_and_bias = node.inputs
     dims, groups = op.view.shapes.dims(data) or (), attr_int(node, "num_groups", 1)
-    number = NUMPY_TYPES[op.view.shapes.dtype(data) or ir.DataType.FLOAT]
+    number = (op.view.shapes.dtype(data) or ir.DataType.FLOAT).numpy()
     flat = op.Reshape(data, np.array([0, groups, -1], np.int64))
     identity_scale = (np.ones(groups, number), np.zeros(groups, number))
     rows = op.InstanceNormalization(flat, *identity_scale, epsilon=epsilon_of(node))

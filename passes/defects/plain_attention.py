@@ -12,18 +12,19 @@ from graphfix.core import Match, NodePass, Skip
 from graphfix.editing.builder import PASS_KEY, Builder
 from graphfix.facts.shapes import Shapes
 from graphfix.facts.view import View
+from graphfix.graph.dims import contradicts_shape
 from graphfix.graph.nodes import attr_float, attr_int, input_at
+from graphfix.lengths.dim_nodes import build_axis_size
 from graphfix.ops.attention import attention_slots
 from graphfix.ops.op_set import qualified_name
 
 from ..common.fusible import FLOATS
+from ..common.reductions import build_reduction
 from ._attention_parts import (
-    NUMPY_TYPES,
     build_scores,
     causal_addend,
     join_heads,
     repeat_heads,
-    size_along,
     softmax_beside_sink,
     split_heads,
 )
@@ -187,8 +188,8 @@ class _Heads:
     value_features: int
 
 
-def _float_type(node: ir.Node, op: Builder) -> type[np.float32 | np.float16]:
-    return NUMPY_TYPES[op.view.shapes.dtype(node.inputs[0]) or ir.DataType.FLOAT]
+def _float_type(node: ir.Node, op: Builder) -> ir.DataType:
+    return op.view.shapes.dtype(node.inputs[0]) or ir.DataType.FLOAT
 
 
 def _scale_of(node: ir.Node, features: int) -> float:
@@ -211,9 +212,16 @@ def _grouped_heads(node: ir.Node, known: Shapes) -> _Heads | None:
 
 
 def _is_buffer(node: ir.Node, known: Shapes) -> bool:
-    """Return whether past and present are one buffer of a fixed size."""
+    """Return whether past and present are one buffer of a fixed size.
+
+    What is inferred of the present depends on a number that is fed; what is declared tells whether
+    it grows.
+    """
     past, present = (known.dims(x) for x in (input_at(node, 3), node.outputs[1]))
-    return bool(past and present) and isinstance((past or ())[2], int)
+    if not past or not present or not isinstance(past[2], int):
+        return False
+    declared = node.outputs[1].shape
+    return declared is None or not contradicts_shape(past, declared)
 
 
 def _reason_against_grouped(node: ir.Node, known: Shapes) -> str | None:
@@ -231,7 +239,8 @@ def _reason_against_grouped(node: ir.Node, known: Shapes) -> str | None:
 
 def _build_grouped(node: ir.Node, op: Builder) -> tuple[ir.Value, ...]:
     """Build a GroupQueryAttention: causal, with its caches."""
-    known, number = op.view.shapes, _float_type(node, op)
+    known, dtype = op.view.shapes, _float_type(node, op)
+    number = dtype.numpy()
     heads = _grouped_heads(node, known) or _Heads(1, 1, 1, 1)
     is_buffer, rotates = _is_buffer(node, known), bool(attr_int(node, "do_rotary", 0))
     first = node.inputs[0]
@@ -245,7 +254,7 @@ def _build_grouped(node: ir.Node, op: Builder) -> tuple[ir.Value, ...]:
     low, window = np.array(-np.inf, number), max(0, attr_int(node, "local_window_size", -1))
     if is_buffer:
         place = _Place.of(pasts[0], places, op)
-        caches = [place.write(x, y, number) for x, y in zip(pasts, new, strict=True)]
+        caches = [place.write(x, y, dtype) for x, y in zip(pasts, new, strict=True)]
         hidden = place.addend(low, window)
     else:
         caches = [op.Concat(x, y, axis=2) for x, y in zip(pasts, new, strict=True)]
@@ -296,7 +305,7 @@ def _grouped_inputs(
 
 def _positions_of_new(node: ir.Node, query: ir.Value, op: Builder) -> ir.Value:
     """Build the positions of the new entries, int64 [B, T]: the last is seqlens_k."""
-    new_count = op.Reshape(size_along(query, 1, op), _SCALAR)
+    new_count = op.Reshape(build_axis_size(query, 1, op), _SCALAR)
     one = np.array(1, np.int64)
     steps = op.Range(op.Sub(one, new_count), one, one)
     last = op.Cast(input_at(node, 5), to=ir.DataType.INT64)
@@ -343,14 +352,12 @@ class _Place:
         rows = op.Unsqueeze(positions, np.array([1, 3], np.int64))
         return cls(op, op.Sub(op.constant(np.arange(size, dtype=np.int64)), rows))
 
-    def write(
-        self, past: ir.Value, new: ir.Value, number: type[np.float32 | np.float16]
-    ) -> ir.Value:
+    def write(self, past: ir.Value, new: ir.Value, dtype: ir.DataType) -> ir.Value:
         """Build the buffer with the new entries [B, H, T, D] in their places."""
         op, zero = self.op, np.array(0, np.int64)
-        is_there = op.Cast(op.Equal(self.distances, zero), to=ir.DataType(_dtype_of(number)))
+        is_there = op.Cast(op.Equal(self.distances, zero), to=dtype)
         columns = op.Transpose(is_there, perm=[0, 1, 3, 2])  # [B, 1, N, T]
-        is_new = op.ReduceMax(columns, axes=[3], keepdims=1)
+        is_new = build_reduction("ReduceMax", columns, [3], op)
         return op.Where(op.Cast(is_new, to=ir.DataType.BOOL), op.MatMul(columns, new), past)
 
     def addend(self, low: np.ndarray, window: int) -> ir.Value:
@@ -361,10 +368,6 @@ class _Place:
             before = op.Less(self.distances, np.array(1 - window, np.int64))
             hidden = op.Or(hidden, before)
         return op.Where(hidden, low, zero)
-
-
-def _dtype_of(number: type[np.float32 | np.float16]) -> ir.DataType:
-    return next(x for x, y in NUMPY_TYPES.items() if y is number)
 
 
 # MultiHeadAttention, and Attention with the weights of its projections
@@ -424,7 +427,7 @@ def _build_ungrouped(
         masks: The places of the mask of keys and of the addend among the node's inputs.
         op: The builder.
     """
-    number = _float_type(node, op)
+    number = _float_type(node, op).numpy()
     widths = (heads.features, heads.features, heads.value_features)
     query, key, value = (
         split_heads(x, heads.queries, width, op) for x, width in zip(inputs, widths, strict=True)

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import onnx
 import pytest
 
 import graphfix
+from tests.loading import module_at
 
 BENCH = Path(__file__).parents[2] / "bench"
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, BENCH / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look for their module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize("inline", [False, True])
 def test_a_made_model_is_repaired_and_verified(tmp_path: Path, inline: bool) -> None:
     path = tmp_path / "m.onnx"
-    load("synth").write(path, 2, 32, inline=inline)
+    module_at(BENCH / "synth.py").write(path, 2, 32, inline=inline)
     assert path.with_name("m.onnx.data").exists() is not inline
     onnx.checker.check_model(str(path), full_check=True)
     report = graphfix.repair_file(path)
@@ -41,7 +32,7 @@ def test_a_made_model_is_repaired_and_verified(tmp_path: Path, inline: bool) -> 
 
 
 def test_every_layer_adds_as_many_nodes(tmp_path: Path) -> None:
-    synth = load("synth")
+    synth = module_at(BENCH / "synth.py")
     counts = [len(synth.build(n, 32)[0].graph.node) for n in (1, 2, 3)]
     assert counts[1] - counts[0] == counts[2] - counts[1] > 100
 
@@ -49,7 +40,7 @@ def test_every_layer_adds_as_many_nodes(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "wait4"), reason="processes are measured by wait4")
 class TestMeasuring:
     def test_time_and_memory(self, tmp_path: Path) -> None:
-        compare = load("compare")
+        compare = module_at(BENCH / "compare.py")
         runs = compare.Runs()
         command = [sys.executable, "-c", "x = bytearray(10**8); print(len(x))"]
         compare.measure(command, runs, tmp_path / "log", 10**10, 60)
@@ -67,7 +58,7 @@ class TestMeasuring:
         ],
     )
     def test_why_there_is_no_result(self, tmp_path: Path, code: str, says: str) -> None:
-        compare = load("compare")
+        compare = module_at(BENCH / "compare.py")
         runs = compare.Runs()
         compare.measure([sys.executable, "-c", code], runs, tmp_path / "log", 10**9, 1)
         assert runs.failed == says

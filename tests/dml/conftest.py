@@ -10,6 +10,7 @@ import pytest
 from graphfix.errors import GraphfixError
 from graphfix.providers.table import variable_of
 from graphfix.runtime import process, python
+from tests.device_items import mark_items
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,24 +18,15 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 
 
-def _lacking() -> str:
-    try:
-        if not python.has_provider("dml"):
-            python.find_python("dml")
-    except GraphfixError as error:
-        return str(error)
-    return ""
+def _require_directml() -> None:
+    """Raise if there is no DirectML, of any version."""
+    if not python.has_provider("dml"):
+        python.find_python("dml")
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip them where DirectML is unavailable; --dist loadgroup gives one worker them all."""
-    mine = [item for item in items if HERE in item.path.parents]
-    why = _lacking() if mine else ""
-    for item in mine:
-        item.add_marker(pytest.mark.xdist_group("dml"))
-        if why:
-            item.add_marker(pytest.mark.skip(reason=why))
+    mark_items(items, HERE, "dml", _require_directml)
 
 
 @pytest.fixture(autouse=True, scope="module")

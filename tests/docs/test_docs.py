@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 import shutil
 import signal
@@ -27,6 +26,7 @@ from graphfix.engine import registry
 from graphfix.proof.compare import Tolerance
 from graphfix.runtime.local_session import Session
 from graphfix.show import manual_pages
+from tests import wheel
 
 ROOT = Path(__file__).parents[2]
 # What docs/api.md lists besides graphfix itself; of a module without names, all that is public.
@@ -92,9 +92,6 @@ BLOCKS = [
     for x in blocks(page, page.read_text(encoding="utf-8"))
 ]
 SHOWN = [x for x in BLOCKS if x.kind == "console"]
-_spec = importlib.util.spec_from_file_location("wheels", Path(__file__).parents[1] / "wheel.py")
-wheel = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(wheel)
 MODELS = sorted(x.parent.name for x in (ROOT / "models").glob("*/model.onnx"))
 
 

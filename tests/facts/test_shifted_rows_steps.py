@@ -6,12 +6,11 @@ from typing import Any
 
 import onnx_ir as ir
 import pytest
-import sympy
 
 from graphfix.facts import shifted_rows
 from graphfix.facts.shifted_rows import LinearIndex, _BackwardWalk
-from graphfix.facts.symbolic.expressions import expr_of
 from graphfix.facts.view import View
+from tests.facts.symbolic.bodies import size_of
 
 INPUTS = """float[H, T, 6] x, float[H, T, 6] z, float[H, T, 2] few, float[H, N] flat, int64[1] late,
     float[H, T, T] square, float[T, 6] matrix, float[1, H, T, 6] one_more, float[H, 6, T] turned,
@@ -27,12 +26,8 @@ CONSTANTS = """int64[1] o1 = {1}, int64[1] two = {2}, int64[1] m1 = {-1}, int64[
 SIZES = "t = Shape <start = 1, end = 2> (x) tt = Mul (t, two) six1 = Shape <start = 2> (x)"
 
 
-def size(text: str | int) -> sympy.Expr:
-    return expr_of(text if isinstance(text, int) else ir.SymbolicDim(text))
-
-
 def index(*items: str | int) -> LinearIndex:
-    return LinearIndex(*map(size, items))
+    return LinearIndex(*map(size_of, items))
 
 
 def walk_at(body: str) -> tuple[_BackwardWalk, ir.Value]:
@@ -231,7 +226,7 @@ def test_rows_and_columns_of_a_place(
 ) -> None:
     walk, _ = walk_at("y = Identity (x)")  # rows of six elements, T of them
     walk.place = index(*place)
-    found = walk._split_rows(size(width), size(before), size(behind))
+    found = walk._split_rows(size_of(width), size_of(before), size_of(behind))
     assert found == (None if split is None else tuple(index(*x) for x in split))
 
 
@@ -248,13 +243,13 @@ def test_rows_and_columns_of_a_place(
 )
 def test_places_within(place: tuple[str | int, ...], low: int, high: str, within: bool) -> None:
     walk, _ = walk_at("y = Identity (x)")
-    assert walk._is_within(index(*place), low, size(high)) is within
+    assert walk._is_within(index(*place), low, size_of(high)) is within
 
 
 def test_indices_are_added_multiplied_and_moved() -> None:
     assert index(1, 2, 3).plus(index("T", 0, -3)) == index("T + 1", 2, 0)
-    assert index(1, 2, 3).times(size("T")) == index("T", "2*T", "3*T")
-    assert index(1, 2, 3).shifted_by(size("T")) == index(1, 2, "T + 3")
+    assert index(1, 2, 3).times(size_of("T")) == index("T", "2*T", "3*T")
+    assert index(1, 2, 3).shifted_by(size_of("T")) == index(1, 2, "T + 3")
 
 
 @pytest.mark.parametrize(

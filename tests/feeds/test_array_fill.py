@@ -13,21 +13,7 @@ from graphfix.feeds.case_style import Style, Values
 from graphfix.feeds.input import Input
 from graphfix.feeds.number_uses import NumberUses
 from graphfix.feeds.roles import Role
-
-
-def item(
-    kind: Any = "data",
-    dims: tuple[int, ...] = (2, 8, 3),
-    dtype: str = "f4",
-    rows: int | None = 0,
-    time: int | None = 1,
-    **facts: Any,
-) -> Input:
-    return Input("x", dtype, dims, Role(kind, "a use", **facts), rows=rows, time=time)
-
-
-def rng() -> np.random.Generator:
-    return np.random.default_rng(1)
+from tests.feeds.one_input import item, rng
 
 
 @pytest.mark.parametrize(

@@ -13,23 +13,9 @@ from graphfix.feeds.full_scale import PCM, WHITE, FullScale
 from graphfix.feeds.input import Input
 from graphfix.feeds.number_uses import NumberUses
 from graphfix.feeds.roles import Role
+from tests.feeds.one_input import item, rng
 
 SAMPLES, PIXELS = FullScale(PCM, 2000.0), FullScale(WHITE, 255.0)
-
-
-def item(
-    kind: Any = "data",
-    dims: tuple[Any, ...] = (2, 8, 3),
-    dtype: str = "f4",
-    rows: int | None = 0,
-    time: int | None = 1,
-    **facts: Any,
-) -> Input:
-    return Input("x", dtype, dims, Role(kind, "a use", **facts), rows=rows, time=time)
-
-
-def rng() -> np.random.Generator:
-    return np.random.default_rng(1)
 
 
 class Steps:

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import onnx_ir as ir
 
 from graphfix.graph.walks import opset_of
 from graphfix.lengths.length_source import find_length_source
-from graphfix.lengths.rule_site import RuleSite
-from graphfix.lengths.tail_state import FINITE, Tail, state_with_tail
+from graphfix.lengths.rule_site import PaddingRule, RuleSite
+from graphfix.lengths.tail_state import (
+    FINITE,
+    BatchFactor,
+    OtherFactor,
+    Tail,
+    TensorState,
+    TimeFactor,
+    size_expr,
+    state_with_tail,
+)
+from graphfix.ops.op_set import qualified_name
+
+size = size_expr
+"""A short name for tables of cases."""
+ROWS, TIME, FOUR = (BatchFactor(size("B")),), (TimeFactor(size("T")),), (OtherFactor(size("4")),)
+"""The axes of ``[B, T, 4]``."""
 
 
 def site_of(
@@ -54,3 +70,16 @@ def site_of(
 def asked_leaks(site: RuleSite) -> list[str]:
     """Return the leaks whose repairs were asked for."""
     return [x.leak for x in site.repairs]
+
+
+def result_of(rules: Mapping[str, PaddingRule], site: RuleSite) -> TensorState:
+    """Return the state of the one result of a node, by its rule in a table."""
+    state = rules[qualified_name(site.node)].infer_states(site)
+    assert isinstance(state, TensorState)
+    return state
+
+
+def sizes(state: TensorState | None) -> str:
+    """Return the size along each axis, as in ``B T 4``."""
+    assert state is not None
+    return " ".join(str(state.size_along(i)) for i in range(state.rank))

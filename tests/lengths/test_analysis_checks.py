@@ -17,15 +17,12 @@ from graphfix.lengths.tail_state import (
     ANY,
     FINITE,
     ZERO,
-    BatchFactor,
-    OtherFactor,
     ShiftedFactor,
     Tail,
     TensorState,
     TimeFactor,
-    size_expr,
 )
-from tests.lengths.sites import site_of
+from tests.lengths.sites import FOUR, ROWS, TIME, site_of, size
 
 if TYPE_CHECKING:
     from graphfix.lengths.rule_site import RuleSite
@@ -33,15 +30,10 @@ if TYPE_CHECKING:
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>\n'
 
 
-def size(text: str) -> Any:
-    return size_expr(text)
-
-
-B, T, FOUR = (BatchFactor(size("B")),), (TimeFactor(size("T")),), (OtherFactor(size("4")),)
-FRAMES = TensorState((B, T, FOUR), (None, FINITE, None))
+FRAMES = TensorState((ROWS, TIME, FOUR), (None, FINITE, None))
 NUMBER = TensorState((), ())
 PLACES = TensorState((), (), places=FRAMES)
-SHIFTED = TensorState((B, (ShiftedFactor(size("T"), size("T - 1")),)), (None, None))
+SHIFTED = TensorState((ROWS, (ShiftedFactor(size("T"), size("T - 1")),)), (None, None))
 
 
 def state(**facts: Any) -> TensorState:
@@ -84,11 +76,11 @@ def states(found: Analysis) -> dict[str, TensorState | None]:
             TensorState(((TimeFactor(size("T"), reversed=True),),), (FINITE,)),
             "runs backwards, its padding in front",
         ),
-        (TensorState(((*B, *T),), (FINITE,)), "holds batch and time in one axis"),
-        (TensorState(((*B, *FOUR),), (None,)), None),
-        (TensorState(((*B, *FOUR), T), (None, FINITE)), "holds batch and time in one axis"),
-        (TensorState(((*FOUR, *T),), (FINITE,)), "holds time several times over in one axis"),
-        (TensorState((B, (*T, *FOUR)), (None, FINITE)), "holds time several times over"),
+        (TensorState(((*ROWS, *TIME),), (FINITE,)), "holds batch and time in one axis"),
+        (TensorState(((*ROWS, *FOUR),), (None,)), None),
+        (TensorState(((*ROWS, *FOUR), TIME), (None, FINITE)), "holds batch and time in one axis"),
+        (TensorState(((*FOUR, *TIME),), (FINITE,)), "holds time several times over in one axis"),
+        (TensorState((ROWS, (*TIME, *FOUR)), (None, FINITE)), "holds time several times over"),
     ],
 )
 def test_what_an_output_may_be(given: TensorState, fault: str | None) -> None:
@@ -166,10 +158,10 @@ def test_a_result_of_an_unknown_size(result: TensorState | None, refused: bool) 
 @pytest.mark.parametrize(
     ("axes", "facts", "refused"),
     [
-        ((B, T, FOUR), {}, False),
-        ((B, FOUR, FOUR), {}, True),
-        ((B, FOUR, FOUR), {"counts_padding": True}, False),
-        ((B, FOUR, FOUR), {"places": FRAMES}, False),
+        ((ROWS, TIME, FOUR), {}, False),
+        ((ROWS, FOUR, FOUR), {}, True),
+        ((ROWS, FOUR, FOUR), {"counts_padding": True}, False),
+        ((ROWS, FOUR, FOUR), {"places": FRAMES}, False),
         (None, {}, False),
     ],
 )
@@ -199,7 +191,10 @@ def test_what_goes_on_growing(text: str, endless: bool) -> None:
     [
         ([FRAMES, NUMBER], False),
         ([TensorState(((TimeFactor(size("T - 5*floor(T/5)")),),), (FINITE,))], True),
-        ([NUMBER, TensorState((B, (TimeFactor(size("T - 5*floor(T/5)")),)), (None, ZERO))], True),
+        (
+            [NUMBER, TensorState((ROWS, (TimeFactor(size("T - 5*floor(T/5)")),)), (None, ZERO))],
+            True,
+        ),
         ([TensorState(None)], False),
     ],
 )
@@ -218,7 +213,7 @@ def test_what_shrinks_has_no_room(given: list[TensorState], refused: bool) -> No
         ([{"counts_padding": True}, {}], False),
         ([{"fixed": True}, {"fixed": True}], False),
         ([{"counts_padding": True}, {"counts_padding": True}], True),
-        ([{"counts_padding": True, "axes": (T,), "tails": (FINITE,)}, {"fixed": True}], False),
+        ([{"counts_padding": True, "axes": (TIME,), "tails": (FINITE,)}, {"fixed": True}], False),
     ],
 )
 def test_nodes_that_move_sizes(given: list[dict[str, Any]], moves: bool) -> None:

@@ -15,14 +15,12 @@ from graphfix.lengths.tail_state import (
     LAST,
     ONE,
     ZERO,
-    BatchFactor,
     OtherFactor,
     Tail,
     TensorState,
     TimeFactor,
-    size_expr,
 )
-from tests.lengths.sites import asked_leaks, site_of
+from tests.lengths.sites import FOUR, ROWS, TIME, asked_leaks, site_of, size
 
 if TYPE_CHECKING:
     from graphfix.lengths.rule_site import RuleSite
@@ -44,10 +42,6 @@ def site(
     node: str = "y = Relu (x)", inputs: str = INPUTS, **facts: Tail | dict[str, Any]
 ) -> RuleSite:
     return site_of(node, inputs=inputs, constants=CONSTANTS, **facts)
-
-
-def size(text: str) -> Any:
-    return size_expr(text)
 
 
 def one_clip(text: str = INPUTS) -> str:
@@ -143,7 +137,7 @@ def test_a_tail_is_raised_to_the_largest_number(
 )
 def test_each_tail_that_is_not_finite_is_zeroed(tails: tuple[Tail, Tail], asked: int) -> None:
     inputs = "float[B, T, 4] x, float[B, T, T, 4] square"
-    axes = ((BatchFactor(size("B")),), (TimeFactor(size("T")),), (TimeFactor(size("T")),), ())
+    axes = (ROWS, TIME, TIME, ())
     given = site("y = Relu (square)", inputs, square={"axes": axes, "tails": (None, *tails, None)})
     assert given.require_finite_tails(0, LEAK).is_finite
     assert len(given.repairs) == asked
@@ -159,7 +153,6 @@ def test_a_tail_of_copies_of_the_last_frame() -> None:
 
 
 SIZE = "s = Shape <start = 1, end = 2> (x)"
-TIME, ROWS = (TimeFactor(size("T")),), (BatchFactor(size("B")),)
 
 
 @pytest.mark.parametrize(
@@ -279,7 +272,7 @@ def test_what_nodes_hold() -> None:
 def test_shapes_of_results() -> None:
     given = site("y = Transpose <perm = [1, 0, 2]> (x)")
     assert given.output_dims() == [size("T"), size("B"), 4]
-    assert given.output_axes() == (TIME, ROWS, (OtherFactor(size("4")),))
+    assert given.output_axes() == (TIME, ROWS, FOUR)
     with pytest.raises(RefusedError, match="its result grows with the padding"):
         given.output_without_time()
     assert given.output_of_shape(fixed=True).fixed
@@ -289,7 +282,7 @@ def test_shapes_of_results() -> None:
     assert unknown.output_without_time().axes is None
     assert unknown.dims_of(None) is None
     fixed = site("y = Relu (rows)")
-    assert fixed.output_without_time().axes == (ROWS, (OtherFactor(size("4")),))
+    assert fixed.output_without_time().axes == (ROWS, FOUR)
     assert not fixed.output_without_time().fixed
 
 
@@ -301,7 +294,7 @@ def test_shapes_of_results() -> None:
         ("2*T + 1", (TimeFactor(size("2*T + 1")),)),
         ("B", ROWS),
         ("2*B", (OtherFactor(size("2*B")),)),
-        ("4", (OtherFactor(size("4")),)),
+        ("4", FOUR),
     ],
 )
 def test_the_axis_of_a_size(text: str, axis: Any) -> None:

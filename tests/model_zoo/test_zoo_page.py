@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from html.parser import HTMLParser
@@ -18,6 +17,7 @@ from graphfix.model_zoo.figures import FIGURES, make_figure, merge_figures
 from graphfix.model_zoo.model_process import Request
 from graphfix.model_zoo.recipe import Recipe
 from tests import browser
+from tests.dml import headline, picture
 
 ROOT = Path(__file__).parents[2]
 EVIL = '</script><script>document.title = "hacked"</script><img src=x onerror=alert(1)>&"<!--'
@@ -268,12 +268,6 @@ class TestHeadline:
     """The table of README is that of ``docs/headline.json``."""
 
     def test_it_is_not_stale(self) -> None:
-        path = ROOT / "tests/dml/headline.py"
-        spec = importlib.util.spec_from_file_location("headline", path)
-        assert spec is not None
-        assert spec.loader is not None
-        headline = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(headline)
         data = json.loads((ROOT / "docs/headline.json").read_text(encoding="utf-8"))
         readme = (ROOT / "README.md").read_text(encoding="utf-8")
         assert headline.into_readme(readme, data) == readme
@@ -284,11 +278,6 @@ class TestPicture:
     """The picture of README is of the page, except what no other machine would show."""
 
     def test_no_time_is_in_it(self, row: dict[str, Any]) -> None:
-        spec = importlib.util.spec_from_file_location("picture", ROOT / "tests/dml/picture.py")
-        assert spec is not None
-        assert spec.loader is not None
-        picture = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(picture)
         text = picture.without_times(zoo_page.render_page([row]))
         hidden = re.findall(r'\[(data-[a-z]+)="([\w-]+)"\]', text.partition("</head>")[0])
         timed = re.compile(

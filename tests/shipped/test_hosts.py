@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import http.server
-import importlib.util
 import json
 import os
 import re
@@ -24,6 +23,7 @@ import graphfix
 from graphfix.shipping.build import ship_file
 from graphfix.shipping.container_spec import parse_containers
 from tests import browser
+from tests.loading import module_at
 from tests.passes.cached import FORMS, WIDTH, table
 from tests.shipping.conftest import saved
 from tests.shipping.test_first_call import CONTAINERS, source_in
@@ -143,15 +143,6 @@ def shipped(
     return folder, calls, [dict(zip(names, x, strict=True)) for x in results]
 
 
-def python_host() -> Any:
-    spec = importlib.util.spec_from_file_location("host", HOSTS / "host.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="session")
 def node() -> list[str]:
     """What runs the host in JavaScript."""
@@ -248,7 +239,7 @@ def require_same(found: list[Arrays], wanted: list[Arrays]) -> None:
 
 def test_python(shipped: tuple[Path, list[Arrays], list[Arrays]]) -> None:
     folder, calls, wanted = shipped
-    module = python_host()
+    module = module_at(HOSTS / "host.py")
     host = module.Host(folder)
     runner = host if host.manifest["stream"] is None else module.Stream(host)
     require_same([runner.run(x) for x in calls], wanted)

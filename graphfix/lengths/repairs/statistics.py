@@ -9,7 +9,7 @@ import onnx_ir as ir
 import sympy
 
 from graphfix.editing.builder import Builder
-from graphfix.graph.nodes import attr_int, input_at
+from graphfix.graph.nodes import input_at
 from graphfix.lengths.length_nodes import LengthNodes
 from graphfix.lengths.repairs.repair import Repair, required_input, zero_tail
 from graphfix.lengths.tail_state import (
@@ -22,6 +22,7 @@ from graphfix.lengths.tail_state import (
     state_without_time,
 )
 from graphfix.ops.norms import epsilon_of
+from graphfix.ops.recurrent import ROW_LENGTHS, row_axis_of
 
 
 @dataclass(frozen=True)
@@ -188,12 +189,12 @@ class SequenceLens(Repair):
         """Build ``sequence_lens``, int32 [B]."""
         x = required_input(self.node, 0)
         rows = op.Cast(lengths.row_lengths(self.size), to=ir.DataType.INT32)
-        axis = 0 if attr_int(self.node, "layout", 0) else 1
+        axis = row_axis_of(self.node)
         batch = state_without_time((self.state.factors_of(axis),))
         rows = lengths.align_row_values(rows, batch)  # each row as often as it occurs
         if not any(map(holds_rows, self.state.axes or ())):
             rows = op.Expand(rows, lengths.axis_size(x, axis))
-        op.set_input(4, rows)
+        op.set_input(ROW_LENGTHS, rows)
 
 
 def _build_mean(

@@ -3,7 +3,7 @@
 import sympy
 
 from graphfix import ops
-from graphfix.graph.nodes import attr_int, is_op, producer_of
+from graphfix.graph.nodes import is_op, producer_of
 from graphfix.lengths.joint_axes import RefusedError, check_rows_unmixed
 from graphfix.lengths.repairs.statistics import SequenceLens
 from graphfix.lengths.rule_site import AcceptedInputs, PaddingRule, RuleSite
@@ -17,16 +17,15 @@ from graphfix.lengths.tail_state import (
     same_size,
     state_without_time,
 )
-
-_SEQUENCE_LENS = 4
-"""The input that holds the length of each row."""
+from graphfix.ops.recurrent import ROW_LENGTHS, row_axis_of
 
 
 def infer_recurrent(site: RuleSite) -> list[TensorState | None]:
     """Require ``sequence_lens`` that holds the valid length of each row."""
     state = site.input_state()
-    batch_first = bool(attr_int(site.node, "layout", 0))
-    time_axis, batch_axis = (1, 0) if batch_first else (0, 1)
+    batch_axis = row_axis_of(site.node)
+    time_axis = 1 - batch_axis
+    batch_first = batch_axis == 0
     check_rows_unmixed(state, (time_axis,))
     time = _time_of_steps(state, time_axis)
     if time is not None and site.node in ops.COMPUTES_QUANTIZED:
@@ -71,7 +70,7 @@ def _is_batch_alone(rows: Axis) -> bool:
 def _check_parameters(site: RuleSite) -> None:
     for i, parameter in enumerate(site.states[1:], 1):
         carries_time = parameter is not None and (parameter.time_axes or parameter.counts_padding)
-        if carries_time and i != _SEQUENCE_LENS:
+        if carries_time and i != ROW_LENGTHS:
             raise RefusedError("a parameter of it carries time")
 
 
@@ -79,7 +78,7 @@ def _require_row_lengths(site: RuleSite, state: TensorState, time: TimeFactor) -
     """Ask for the valid lengths, unless the model has them already."""
     if time.reversed:
         raise RefusedError("it runs over a tensor that was turned around")
-    lengths = site.optional_state(_SEQUENCE_LENS)
+    lengths = site.optional_state(ROW_LENGTHS)
     if lengths is None or _is_padded_size(site, time.size):
         site.check_size(time.size)
         site.request_repair(SequenceLens(site.node, "recurrence", time.size, state))
@@ -89,7 +88,7 @@ def _require_row_lengths(site: RuleSite, state: TensorState, time: TimeFactor) -
 
 def _is_padded_size(site: RuleSite, size: sympy.Expr) -> bool:
     """Return whether the lengths of all rows are the size of the time axis, padding included."""
-    value = site.node.inputs[_SEQUENCE_LENS]
+    value = site.node.inputs[ROW_LENGTHS]
     while (node := producer_of(value)) is not None:
         contents = site.contents_of(value)
         if contents is not None or not is_op(node, "Cast", "Expand", "Identity", "Tile"):

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from onnx_shape_inference import ShapeInferenceContext
 
 from graphfix.facts.shapes import Dim, infer
-from graphfix.facts.symbolic.expressions import dim_key
+from graphfix.facts.symbolic.expressions import dim_key, expr_of
 from graphfix.facts.symbolic.inferred import Facts
 from graphfix.graph.constants import const_of
 
@@ -51,6 +51,11 @@ def contents_of(
 def key_of(dim: Dim) -> int | str | None:
     key = dim_key(dim)
     return None if isinstance(key, str) and "_d" in key else key
+
+
+def size_of(dim: int | str) -> sympy.Expr:
+    """Return a size as an expression in the symbols of the inputs."""
+    return expr_of(ir.SymbolicDim(dim) if isinstance(dim, str) else dim)
 
 
 def keys(*texts: int | str | None) -> list[int | str | None]:

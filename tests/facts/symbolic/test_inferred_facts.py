@@ -9,8 +9,9 @@ import sympy
 from onnx_shape_inference import ShapeInferenceContext
 
 from graphfix.facts.symbolic import inferred
-from graphfix.facts.symbolic.expressions import array_of_exprs, expr_of
+from graphfix.facts.symbolic.expressions import array_of_exprs
 from graphfix.facts.symbolic.inferred import Facts
+from tests.facts.symbolic.bodies import size_of
 
 MODEL = """<ir_version: 10, opset_import: ["" : 17]>
     m (bool c, float[B, T] x, int64[3] three, int64[64] most, int64[65] many, int64[N] n,
@@ -25,7 +26,7 @@ class Case:
 
     def __init__(self, *, usual: bool = False, positive: tuple[str, ...] = ()) -> None:
         self.model = ir.from_onnx_text(MODEL)
-        self.facts = Facts(self.model.graph, positive=[*map(size, positive)], usual=usual)
+        self.facts = Facts(self.model.graph, positive=[*map(size_of, positive)], usual=usual)
         self.ctx = ShapeInferenceContext({"": 17})
         self.node = self.model.graph[0]
         self.values = {x.name: x for x in self.model.graph.inputs}
@@ -40,10 +41,6 @@ class Case:
     def contents(self, name: str) -> list[str] | None:
         array = self.facts.read_contents(self.ctx, self.values[name])
         return None if array is None else [*map(str, array.flat)]
-
-
-def size(text: str) -> sympy.Expr:
-    return expr_of(ir.SymbolicDim(text))
 
 
 def dim(text: str | int) -> int | ir.SymbolicDim:
@@ -140,10 +137,10 @@ def resolved(case: Case, expr: sympy.Expr) -> str:
 def test_an_equality_says_what_a_new_size_is(left: str, right: str, value: str | None) -> None:
     case = Case()
     unknown = case.new_unknown()
-    sides = [size(text).subs(size("u"), unknown) for text in (left, right)]
+    sides = [size_of(text).subs(size_of("u"), unknown) for text in (left, right)]
     case.facts.must_equal(case.node, *sides)
     assert resolved(case, unknown) == (value or str(unknown))
-    assert resolved(case, size("T")) == "T"
+    assert resolved(case, size_of("T")) == "T"
     assert case.facts.resolve_dim(3) == 3
 
 
@@ -164,22 +161,22 @@ def test_a_size_that_no_run_has_as_0_is_divided_out(
     if is_size:
         case.facts.dims_as_sizes(ir.Shape(["B"]))
     unknown = case.new_unknown()
-    case.facts.must_equal(case.node, size("B") * unknown, size("B") * size("T"))
+    case.facts.must_equal(case.node, size_of("B") * unknown, size_of("B") * size_of("T"))
     assert (resolved(case, unknown) == "T") is solved
     case = Case(usual=usual, positive=positive)
     if is_size:
         case.facts.dims_as_sizes(ir.Shape(["B"]))
     unknown = case.new_unknown()
-    case.facts.must_equal(case.node, size("B") * unknown + size("B"), size("B*T + 2*B"))
+    case.facts.must_equal(case.node, size_of("B") * unknown + size_of("B"), size_of("B*T + 2*B"))
     assert (resolved(case, unknown) == "T + 1") is solved
 
 
 def test_equalities_are_solved_together() -> None:
     case = Case()
     u, v, w = (case.new_unknown() for _ in range(3))
-    case.facts.must_equal(case.node, u + v, size("T"))
+    case.facts.must_equal(case.node, u + v, size_of("T"))
     case.facts.must_equal(case.node, w, v + 1)
-    case.facts.must_equal(case.node, v, size("S"))
+    case.facts.must_equal(case.node, v, size_of("S"))
     assert (resolved(case, u), resolved(case, v)) == ("-1*S + T", "S")
     assert resolved(case, 2 * w) == "2*S + 2"
     assert str(case.facts.resolve_dim(ir.SymbolicDim(None))) == "None"
@@ -189,19 +186,19 @@ def test_what_a_branch_needs_says_nothing_of_other_runs() -> None:
     case = Case()
     unknown = case.new_unknown()
     inner = case.inner_node()
-    case.facts.must_equal(inner, unknown, size("T"))
-    case.facts.must_be_positive(inner, size("T - 3"))
+    case.facts.must_equal(inner, unknown, size_of("T"))
+    case.facts.must_be_positive(inner, size_of("T - 3"))
     assert resolved(case, unknown) == str(unknown)
     assert case.facts.never_empty == set()
     assert [*case.facts.inner_graphs] == [inner.graph]
-    case.facts.must_be_positive(case.node, size("T - 3"))
+    case.facts.must_be_positive(case.node, size_of("T - 3"))
     assert case.facts.never_empty == {"T - 3"}
 
 
 def test_what_is_positive_is_noted_once_and_no_number() -> None:
     case = Case()
     for text in ("T", "T", "2*B"):
-        case.facts.must_be_positive(case.node, size(text))
+        case.facts.must_be_positive(case.node, size_of(text))
     case.facts.must_be_positive(case.node, sympy.Integer(3))
     case.facts.must_be_positive(case.node, case.new_unknown())
     assert case.facts.knowledge == (3, 0)
@@ -233,7 +230,7 @@ def test_what_follows_from_what_is_positive(
     text: str, least: int, positive: tuple[str, ...], expected: bool
 ) -> None:
     case = Case(positive=positive)
-    assert case.facts.is_at_least(case.ctx, size(text), least) is expected
+    assert case.facts.is_at_least(case.ctx, size_of(text), least) is expected
     assert (case.facts.undecided, case.facts.doubts) == (not expected, int(not expected))
 
 
@@ -249,8 +246,8 @@ def test_a_number_is_compared_and_an_unknown_is_not(monkeypatch: pytest.MonkeyPa
     assert case.facts.is_at_least(case.ctx, unknown, 0)
     assert case.facts.doubts == 1
     monkeypatch.setattr(inferred, "MAX_TRIES", 1)
-    assert case.facts.is_at_least(case.ctx, size("T"), 4)
-    assert not case.facts.is_at_least(case.ctx, size("T"), 4)  # that was one more
+    assert case.facts.is_at_least(case.ctx, size_of("T"), 4)
+    assert not case.facts.is_at_least(case.ctx, size_of("T"), 4)  # that was one more
 
 
 @pytest.mark.parametrize(
@@ -351,7 +348,7 @@ def test_of_a_shape_of_known_length_each_element_is_some_number(
 def test_a_number_beyond_its_type_is_not_known(dtype: ir.DataType, number: int, kept: bool) -> None:
     case = Case()
     value = ir.Value(name="v", type=ir.TensorType(dtype))
-    numbers = [sympy.Integer(number), size("T")]
+    numbers = [sympy.Integer(number), size_of("T")]
     case.facts.write_contents(case.ctx, value, array_of_exprs(numbers, [2]))
     first, second = case.facts.contents[value]
     assert (first == number) is kept
@@ -362,25 +359,25 @@ def test_a_number_beyond_its_type_is_not_known(dtype: ir.DataType, number: int, 
 def test_what_is_not_known_or_too_much_takes_back_the_guess_of_the_library() -> None:
     case = Case()
     value = case.values["three"]
-    for array in (None, array_of_exprs([size("T")] * 65, [65])):
+    for array in (None, array_of_exprs([size_of("T")] * 65, [65])):
         case.ctx.set_symbolic_value(value, [1, 2, 3])
-        case.facts.contents[value] = array_of_exprs([size("T")], [1])
+        case.facts.contents[value] = array_of_exprs([size_of("T")], [1])
         case.facts.write_contents(case.ctx, value, array)
         assert value not in case.facts.contents
         guess = case.ctx.get_symbolic_value(value)
         assert len({*map(str, guess)} - {"1", "2", "3"}) == 3
-    case.facts.write_contents(case.ctx, value, array_of_exprs([size("T")] * 64, [64]))
+    case.facts.write_contents(case.ctx, value, array_of_exprs([size_of("T")] * 64, [64]))
     assert len(case.facts.contents[value]) == 64
     case.facts.write_float_contents(value, None)
-    case.facts.write_float_contents(value, array_of_exprs([size("S")] * 65, [65]))
+    case.facts.write_float_contents(value, array_of_exprs([size_of("S")] * 65, [65]))
     assert len(case.facts.contents[value]) == 64
-    case.facts.write_float_contents(value, array_of_exprs([size("S")] * 64, [64]))
+    case.facts.write_float_contents(value, array_of_exprs([size_of("S")] * 64, [64]))
     assert str(case.facts.contents[value][0]) == "S"
 
 
 def test_long_contents_have_one_name() -> None:
     case = Case()
-    long = size(f"{'T' * 121}")
+    long = size_of(f"{'T' * 121}")
     case.facts.write_contents(case.ctx, case.values["three"], array_of_exprs([long, long], [2]))
     first, second = case.facts.contents[case.values["three"]]
     assert first == second != long

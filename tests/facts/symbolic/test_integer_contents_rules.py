@@ -10,19 +10,16 @@ import pytest
 import sympy
 from onnx_shape_inference import ShapeInferenceContext
 
-from graphfix.facts.symbolic.expressions import array_of_exprs, expr_of
+from graphfix.facts.symbolic.expressions import array_of_exprs
 from graphfix.facts.symbolic.inferred import MAX_SHAPE_ELEMENTS, Facts
 from graphfix.facts.symbolic.integer_contents import EVALUATORS
+from tests.facts.symbolic.bodies import size_of
 
 INPUTS = "int64[2] a, int64[2] b, int64 n, float[B, T] x, float[] any, bool[2] c, int64[1] one"
 
 
-def size(text: str | int) -> sympy.Expr:
-    return expr_of(text if isinstance(text, int) else ir.SymbolicDim(text))
-
-
 def array(*items: str | int, shape: tuple[int, ...] | None = None) -> Any:
-    return array_of_exprs([*map(size, items)], (len(items),) if shape is None else shape)
+    return array_of_exprs([*map(size_of, items)], (len(items),) if shape is None else shape)
 
 
 def evaluate(
@@ -130,7 +127,7 @@ def test_a_cast_to_bool(data: tuple[str | int, ...], expected: list[str]) -> Non
     ctx = ShapeInferenceContext(model.opset_imports)
     for dtype, wanted in (
         (ir.DataType.BOOL, expected),
-        (ir.DataType.INT32, [*map(str, map(size, data))]),
+        (ir.DataType.INT32, [*map(str, map(size_of, data))]),
     ):
         node.outputs[0].dtype = dtype
         found = EVALUATORS["Cast"](facts, ctx, node, [array(*data)])

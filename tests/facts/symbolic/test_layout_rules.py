@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphfix.facts.symbolic import layout
-from tests.facts.symbolic.bodies import apply_rule, keys
+from tests.facts.symbolic.bodies import apply_rule, keys, size_of
 
 INPUTS = """float[B, T, 4] x, float[T, 4] two, float[1, T, 4] one, float[] any, float[6] six,
     float[B, 8] wide, int64[1] u, int64[3] target, int64[N] some, int64 n, float[B, 1, 1, 4] thin,
@@ -248,10 +248,6 @@ def test_a_part_of_a_sequence(split: str, at: int, dims: list[int | str] | None)
     assert apply_rule(layout.infer_sequence_at, body, INPUTS)[0] == wanted(dims)
 
 
-def size_of(text: str) -> layout.sympy.Expr:
-    return layout.expr_of(layout.ir.SymbolicDim(text))
-
-
 @pytest.mark.parametrize(
     ("bound", "size", "clamped", "holds"),
     [
@@ -264,7 +260,7 @@ def size_of(text: str) -> layout.sympy.Expr:
 )
 def test_a_bound_where_a_size_is_0(bound: str, size: int | str, clamped: str, holds: bool) -> None:
     _, facts = apply_rule(layout.infer_broadcast, "y = Add (x, two)", INPUTS)
-    axis = layout.sympy.Integer(size) if isinstance(size, int) else size_of(size)
+    axis = size_of(size)
     assert layout._holds_where_empty(facts, size_of(bound), axis, size_of(clamped)) is holds
     facts.never_empty |= {"T", "P"}
     assert layout._holds_where_empty(facts, size_of(bound), axis, size_of(clamped))
@@ -287,10 +283,7 @@ def test_a_bound_where_a_size_is_0(bound: str, size: int | str, clamped: str, ho
 def test_the_dim_that_is_left_over(
     target: list[int | str | None], inferred: bool, remaining: str | None
 ) -> None:
-    exprs = [
-        None if x is None else layout.sympy.Integer(x) if isinstance(x, int) else size_of(x)
-        for x in target
-    ]
-    dims = [size_of("B"), size_of("T"), layout.sympy.Integer(4)]
+    exprs = [None if x is None else size_of(x) for x in target]
+    dims = [size_of("B"), size_of("T"), size_of(4)]
     found = layout._remaining_dim(dims, exprs, inferred=inferred)
     assert found == (None if remaining is None else size_of(remaining))

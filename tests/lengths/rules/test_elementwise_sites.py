@@ -18,17 +18,12 @@ from graphfix.lengths.tail_state import (
     FINITE,
     ONE,
     ZERO,
-    BatchFactor,
     Tail,
     TensorState,
-    TimeFactor,
-    size_expr,
 )
-from tests.lengths.sites import site_of
+from tests.lengths.sites import ROWS, TIME, site_of, size
 
 if TYPE_CHECKING:
-    import sympy
-
     from graphfix.lengths.rule_site import RuleSite
 
 INPUTS = (
@@ -43,15 +38,8 @@ def site(node: str, inputs: str = INPUTS, **facts: Tail | dict[str, Any]) -> Rul
     return site_of(node, inputs=inputs, **facts)
 
 
-def size(text: str) -> sympy.Expr:
-    return size_expr(text)
-
-
 def state(**facts: Any) -> TensorState:
     return TensorState((), (), **facts)
-
-
-TIME, ROWS = (TimeFactor(size("T")),), (BatchFactor(size("B")),)
 
 
 @pytest.mark.parametrize(

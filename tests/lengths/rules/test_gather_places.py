@@ -16,14 +16,12 @@ from graphfix.lengths.tail_state import (
     LAST,
     ONE,
     ZERO,
-    BatchFactor,
     OtherFactor,
     Tail,
     TensorState,
     TimeFactor,
-    size_expr,
 )
-from tests.lengths.sites import asked_leaks, site_of
+from tests.lengths.sites import FOUR, ROWS, TIME, asked_leaks, result_of, site_of, size
 
 if TYPE_CHECKING:
     from graphfix.lengths.rule_site import RuleSite
@@ -42,27 +40,18 @@ CONSTANTS = (
 )
 
 
-def size(text: str) -> Any:
-    return size_expr(text)
-
-
-B, T, FOUR = (BatchFactor(size("B")),), (TimeFactor(size("T")),), (OtherFactor(size("4")),)
-
-
 def site(node: str, **facts: Tail | dict[str, Any]) -> RuleSite:
     return site_of(node, inputs=INPUTS, constants=CONSTANTS, **facts)
 
 
 def infer(given: RuleSite) -> TensorState:
-    state = RULES[given.node.op_type].infer_states(given)
-    assert isinstance(state, TensorState)
-    return state
+    return result_of(RULES, given)
 
 
 def with_states(given: RuleSite, **tails: Tail | None) -> RuleSite:
     """Let the tensors before the node have these tails along time; None is a fixed tensor."""
     states = {
-        name: TensorState((B, T), (None, tail or FINITE), fixed=tail is None)
+        name: TensorState((ROWS, TIME), (None, tail or FINITE), fixed=tail is None)
         for name, tail in tails.items()
     }
     given.state_of = lambda value: states.get(value.name or "")
@@ -130,17 +119,17 @@ def test_an_index_in_range_is_left_alone() -> None:
         assert given.repairs == []
 
 
-FLAT = TensorState(((*B, *T), FOUR), (ZERO, None), sign=1, length=size("T"))
-INDEX = TensorState((B, T), (None, FINITE), fixed=True, steps=(0, 1), stride=size("T"))
+FLAT = TensorState(((*ROWS, *TIME), FOUR), (ZERO, None), sign=1, length=size("T"))
+INDEX = TensorState((ROWS, TIME), (None, FINITE), fixed=True, steps=(0, 1), stride=size("T"))
 
 
 def test_rows_and_positions_of_one_axis() -> None:
     state = gather._gather_by_row(FLAT, INDEX, 0)
-    assert state.axes == (B, T, FOUR)
+    assert state.axes == (ROWS, TIME, FOUR)
     assert (state.tails, state.sign, state.length) == ((None, ZERO, None), 1, size("T"))
-    late = dataclasses.replace(FLAT, axes=(FOUR, (*B, *T)), tails=(None, ONE))
+    late = dataclasses.replace(FLAT, axes=(FOUR, (*ROWS, *TIME)), tails=(None, ONE))
     state = gather._gather_by_row(late, INDEX, 1)
-    assert state.axes == (FOUR, B, T)
+    assert state.axes == (FOUR, ROWS, TIME)
     assert state.tails == (None, None, ONE)
 
 
@@ -149,12 +138,12 @@ def test_rows_and_positions_of_one_axis() -> None:
     [
         ({}, {"stride": size("T + 1")}),
         ({}, {"steps": None}),
-        ({}, {"axes": (B, (TimeFactor(size("T + 1")),))}),
-        ({}, {"axes": (T, T), "tails": (FINITE, FINITE)}),
-        ({"axes": ((*T, *B), FOUR)}, {}),
-        ({"axes": ((*B, *T, *FOUR), FOUR)}, {}),
-        ({"axes": ((*FOUR, *T), FOUR)}, {}),
-        ({"axes": ((*B, *FOUR), FOUR)}, {"axes": (B, FOUR)}),
+        ({}, {"axes": (ROWS, (TimeFactor(size("T + 1")),))}),
+        ({}, {"axes": (TIME, TIME), "tails": (FINITE, FINITE)}),
+        ({"axes": ((*TIME, *ROWS), FOUR)}, {}),
+        ({"axes": ((*ROWS, *TIME, *FOUR), FOUR)}, {}),
+        ({"axes": ((*FOUR, *TIME), FOUR)}, {}),
+        ({"axes": ((*ROWS, *FOUR), FOUR)}, {"axes": (ROWS, FOUR)}),
     ],
 )
 def test_other_rows_than_those_it_was_made_of(data: dict[str, Any], index: dict[str, Any]) -> None:
@@ -211,10 +200,10 @@ def test_rows_of_the_batch_are_picked_by_no_lookup(index: str, advice: str) -> N
 @pytest.mark.parametrize(
     ("node", "facts", "axes", "tail"),
     [
-        ("GatherND <batch_dims = 1> (x, deep)", {"deep": {"sign": 1}}, (B, "2", FOUR), None),
-        ("GatherND <batch_dims = 1> (x, two)", {"two": {"sign": 1}}, (B, "2"), None),
-        ("GatherND (table, deep)", {}, (B, "2", FOUR), None),
-        ("GatherND (table, two)", {}, (B, "2"), None),
+        ("GatherND <batch_dims = 1> (x, deep)", {"deep": {"sign": 1}}, (ROWS, "2", FOUR), None),
+        ("GatherND <batch_dims = 1> (x, two)", {"two": {"sign": 1}}, (ROWS, "2"), None),
+        ("GatherND (table, deep)", {}, (ROWS, "2", FOUR), None),
+        ("GatherND (table, two)", {}, (ROWS, "2"), None),
     ],
 )
 def test_several_axes_are_read_at_once(
@@ -338,14 +327,17 @@ def test_one_number_at_all_places_of_a_mask(text: str, number: float | None) -> 
     ],
 )
 def test_a_number_written_at_a_mask(tail: Tail, mask: Tail, number: float, expected: Tail) -> None:
-    data, places = TensorState((B, T), (None, tail), sign=2), TensorState((B, T), (None, mask))
+    data, places = (
+        TensorState((ROWS, TIME), (None, tail), sign=2),
+        TensorState((ROWS, TIME), (None, mask)),
+    )
     state = gather._write_at_mask(data, places, number)
-    assert (state.axes, state.tails) == ((B, T), (None, expected))
+    assert (state.axes, state.tails) == ((ROWS, TIME), (None, expected))
     assert state.sign == (2 if number else 1)
 
 
 def test_a_mask_of_fewer_axes_covers_the_others() -> None:
-    data, places = TensorState((B, T), (None, ZERO)), TensorState((B,), (None,))
+    data, places = TensorState((ROWS, TIME), (None, ZERO)), TensorState((ROWS,), (None,))
     assert gather._write_at_mask(data, places, 0.0).tails == (None, ZERO)
     assert gather._write_at_mask(data, places, 5.0).tails == (None, FINITE)
     with pytest.raises(RefusedError, match="it writes different numbers at the places of a mask"):

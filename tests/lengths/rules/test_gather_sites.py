@@ -11,7 +11,7 @@ from graphfix.lengths.joint_axes import RefusedError
 from graphfix.lengths.rule_site import RuleSite
 from graphfix.lengths.rules.gather import RULES
 from graphfix.lengths.tail_state import ANY, FINITE, HIDDEN, LAST, ONE, ZERO, Tail, TensorState
-from tests.lengths.sites import site_of
+from tests.lengths.sites import result_of, site_of, sizes
 
 INPUTS = (
     "float[B, T, 4] x, int64[B, T] ids, float[9, 4] table, int64[2] pair, int64 one, "
@@ -28,13 +28,7 @@ CONSTANTS = (
 
 def infer(node: str, **facts: Tail | dict[str, Any]) -> tuple[RuleSite, TensorState]:
     site = site_of(f"y = {node}", inputs=INPUTS, constants=CONSTANTS, **facts)
-    state = RULES[site.node.op_type].infer_states(site)
-    assert isinstance(state, TensorState)
-    return site, state
-
-
-def sizes(state: TensorState) -> str:
-    return " ".join(str(state.size_along(i)) for i in range(state.rank))
+    return site, result_of(RULES, site)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ from graphfix.lengths.joint_axes import RefusedError
 from graphfix.lengths.rule_site import RuleSite
 from graphfix.lengths.rules.matmul import RULES
 from graphfix.lengths.tail_state import ANY, FINITE, ONE, ZERO, Tail, TensorState
-from graphfix.ops import qualified_name
-from tests.lengths.sites import asked_leaks, site_of
+from tests.lengths.sites import asked_leaks, result_of, site_of
 
 INPUTS = (
     "float[B, T, 4] x, float[B, T, 4] z, float[B, 4, T] h, float[4, 4] w, float[4] v, float[T] t, "
@@ -28,9 +27,7 @@ INNER = "Einsum <equation = 'bti,btj->bij'>"
 def infer(node: str, **facts: object) -> tuple[RuleSite, TensorState]:
     """Return the site of a node, and the state of its result."""
     site = site_of(f"y = {node}".replace("'", '"'), inputs=INPUTS, **facts)
-    state = RULES[qualified_name(site.node)].infer_states(site)
-    assert isinstance(state, TensorState)
-    return site, state
+    return site, result_of(RULES, site)
 
 
 @pytest.mark.parametrize(
@@ -65,8 +62,7 @@ def test_axes_and_what_is_masked(node: str, sizes: str, masked: list[int]) -> No
     site = site_of(f"y = {node}".replace("'", '"'), inputs=INPUTS)
     if node.startswith("Gemm"):  # without a batch
         site = site_of(f"y = {node}", inputs="float[T, 4] m, float[4, 6] n", axis="m.0")
-    state = RULES[qualified_name(site.node)].infer_states(site)
-    assert isinstance(state, TensorState)
+    state = result_of(RULES, site)
     assert " ".join(str(state.size_along(i)) for i in range(state.rank)) == sizes
     assert [getattr(x, "index", None) for x in site.repairs] == masked
     assert asked_leaks(site) == ["sum pollution"] * len(masked)

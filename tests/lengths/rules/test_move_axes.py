@@ -10,7 +10,7 @@ from graphfix.lengths.rule_site import RuleSite
 from graphfix.lengths.rules.move_axes import RULES
 from graphfix.lengths.tail_state import ANY, FINITE, LAST, ONE, ZERO, Tail, TensorState, fixed_axis
 from graphfix.ops import qualified_name
-from tests.lengths.sites import site_of
+from tests.lengths.sites import site_of, sizes
 
 INPUTS = (
     "float[B, T, 4] x, float[B, 1, 4] k, float[1, T] t, float[B, T, 4, 1] last, float[4] v, "
@@ -32,10 +32,6 @@ def infer(node: str, **facts: Tail | dict[str, object]) -> tuple[RuleSite, Tenso
     first = states if isinstance(states, TensorState) else states[0]
     assert first is not None
     return site, first
-
-
-def sizes(state: TensorState) -> str:
-    return " ".join(str(state.size_along(i)) for i in range(state.rank))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from graphfix.lengths.tail_state import (
     TimeFactor,
     size_expr,
 )
-from tests.lengths.sites import site_of
+from tests.lengths.sites import site_of, sizes
 
 INPUTS = (
     "float[T, B, 4] x, float[2, 12, 4] w, float[2, 12, 3] r, int32[B] lens, float[B, T, 4] first, "
@@ -37,11 +37,6 @@ def infer(
     states = RULES["GRU"].infer_states(site)
     assert not isinstance(states, TensorState)
     return site, list(states)
-
-
-def sizes(state: TensorState | None) -> str:
-    assert state is not None
-    return " ".join(str(state.size_along(i)) for i in range(state.rank))
 
 
 def test_lengths_are_asked_for() -> None:

@@ -12,7 +12,7 @@ from graphfix.lengths.rule_site import RuleSite
 from graphfix.lengths.rules import reduce
 from graphfix.lengths.rules.reduce import RULES
 from graphfix.lengths.tail_state import ANY, FINITE, LAST, ONE, ZERO, Tail, TensorState, size_expr
-from tests.lengths.sites import asked_leaks, site_of
+from tests.lengths.sites import asked_leaks, result_of, site_of, sizes
 
 INPUTS = (
     "float[B, T, 4] x, float[1, T, T2] two, int64[B, T] mask, int64 late, float[] any, "
@@ -24,13 +24,7 @@ CONSTANTS = "int64 one = {1}, int64 zero = {0}, int64 last = {-1}, int64[1] axis
 def infer(node: str, **facts: Tail | dict[str, Any]) -> tuple[RuleSite, TensorState]:
     site = site_of(f"y = {node}" if "y =" not in node else node, inputs=INPUTS,
                    constants=CONSTANTS, **facts)  # fmt: skip
-    state = RULES[site.node.op_type].infer_states(site)
-    assert isinstance(state, TensorState)
-    return site, state
-
-
-def sizes(state: TensorState) -> str:
-    return " ".join(str(state.size_along(i)) for i in range(state.rank))
+    return site, result_of(RULES, site)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +65,7 @@ def test_what_a_reduction_needs(node: str, tail: Tail, leaks: list[str]) -> None
 def test_what_axes_are_left(node: str, expected: str) -> None:
     opset_11 = "axes = [2]" in node
     site = site_of(f"y = {node}", inputs=INPUTS, constants=CONSTANTS, opset=11 if opset_11 else 17)
-    state = RULES[site.node.op_type].infer_states(site)
-    assert isinstance(state, TensorState)
+    state = result_of(RULES, site)
     assert sizes(state) == expected
 
 
@@ -127,8 +120,7 @@ def test_the_sum_of_a_mask_is_the_length(node: str, facts: dict[str, Any], lengt
 )
 def test_the_sign_of_a_reduction(node: str, sign: int, expected: int) -> None:
     site = site_of(f"y = {node}", inputs=INPUTS, opset=11, x={"sign": sign})
-    state = RULES[site.node.op_type].infer_states(site)
-    assert isinstance(state, TensorState)
+    state = result_of(RULES, site)
     assert state.sign == expected
 
 

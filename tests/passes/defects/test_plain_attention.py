@@ -20,7 +20,11 @@ TABLES = ", ".join(
 
 
 def grouped(
-    attributes: str = "", inputs: str = "", operands: str = "q, k, v", size: int = 0
+    attributes: str = "",
+    inputs: str = "",
+    operands: str = "q, k, v",
+    size: int = 0,
+    opset: int = 17,
 ) -> ir.Model:
     """A GroupQueryAttention of 4 heads of 16 features, whose keys have 2; of caches of a size."""
     more = f", {attributes}" if attributes else ""
@@ -31,7 +35,7 @@ def grouped(
             float[B, 2, {room}, 16] nk, float[B, 2, {room}, 16] nv) <{TABLES}>
         {{ y, nk, nv = com.microsoft.GroupQueryAttention <num_heads = 4, kv_num_heads = 2{more}>
             ({operands}, pk, pv, last, total, cos, sin{"" if not inputs else ", , , sink"}) }}""",
-        17,
+        opset,
         CONTRIB,
     )
 
@@ -94,10 +98,19 @@ def test_packed_inputs_are_cut_apart() -> None:
     assert_same(m, (1, 6), (3, 5))
 
 
+@pytest.mark.parametrize("opset", [14, 17, 18, 21])
 @pytest.mark.parametrize("attributes", ["", "do_rotary = 1, local_window_size = 3"])
-def test_new_entries_are_written_into_a_buffer(attributes: str) -> None:
+def test_new_entries_are_written_into_a_buffer(attributes: str, opset: int) -> None:
     """Past and present are declared as one size: what lies behind what is valid stays."""
-    assert_same(grouped(attributes, size=9), (1, 6), (3, 5), (4, 0), room=9)
+    m = grouped(attributes, size=9, opset=opset)
+    assert_same(m, (1, 6), (3, 5), (4, 0), room=9)
+
+
+def test_a_past_of_a_fixed_size_grows_where_the_present_is_declared_longer() -> None:
+    m = grouped(size=9)
+    for value in m.graph.outputs[1:]:
+        value.shape = ir.Shape(["B", 2, 10, 16])
+    assert_same(m, (1, 9), room=9)
 
 
 def cached(operator: str, attributes: str, operands: str, inputs: str) -> ir.Model:
