@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from graphfix.errors import GraphfixError
-from graphfix.runtime import process, python
+from graphfix.runtime import process
+from tests.devices import need_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,23 +16,9 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 
 
-def _lacking() -> str:
-    try:
-        python.require_provider("webgpu")
-    except GraphfixError as error:
-        return str(error)
-    return ""
-
-
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip them where WebGPU is unavailable; --dist loadgroup gives one worker them all."""
-    mine = [item for item in items if HERE in item.path.parents]
-    why = _lacking() if mine else ""
-    for item in mine:
-        item.add_marker(pytest.mark.xdist_group("webgpu"))
-        if why:
-            item.add_marker(pytest.mark.skip(reason=why))
+    need_device("webgpu", items, HERE)
 
 
 @pytest.fixture(autouse=True, scope="module")
