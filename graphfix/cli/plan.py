@@ -41,7 +41,7 @@ def plan(
     if as_json:
         from graphfix.providers.versions import known_versions
 
-        versions = [*known_versions("dml", "")]
+        versions = [*known_versions(ep, "")]
         document = _terminal.with_header(source=model, versions=versions, plan=prediction.to_json())
         _terminal.print_json(document)
     else:
