@@ -192,10 +192,10 @@ def _print_step_cost(containers: Sequence[Container]) -> None:
     """Print what the dearest step runs, if any of it is recompiled, copied or on the CPU."""
     counts = [x for container in containers if (x := container.kernels["after"]) is not None]
     worst = ("recompiled", "cpu", "copies", "dispatches")
-    dearest = max(counts, key=lambda x: tuple(x.get(name, 0) for name in worst), default=None)
-    if dearest is None or not any(dearest.get(x) for x in worst[:-1]):
+    dearest = max(counts, key=lambda x: tuple(x[name] for name in worst), default=None)
+    if dearest is None or not any(dearest[x] for x in worst[:-1]):
         return
-    copies = dearest.get("copies", 0)
+    copies = dearest["copies"]
     between = f", with {plural(copies, 'copy', 'copies')} between them" if copies else ""
     _terminal.print_row(
         "step",
