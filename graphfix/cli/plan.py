@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import click
 
 from graphfix.cli import _options, _terminal
+from graphfix.providers.table import DeviceEp
 from graphfix.wording import reason_lines
 
 if TYPE_CHECKING:
-    from graphfix.providers.plan import DeviceEp, ProviderPlan
+    from graphfix.providers.plan import ProviderPlan
 
 
 @click.command()
 @_options.model
 @_options.ep_option(
-    ["dml", "webgpu"], "dml", "The provider: DirectML (default) or WebGPU. It need not be there."
+    get_args(DeviceEp),
+    "dml",
+    "The provider: DirectML (default) or WebGPU. It need not be there.",
 )
 @_options.dims_option(
     "T=500", "Plan with a symbolic dim at this size; may be given for several dims."

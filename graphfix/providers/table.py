@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Ep = Literal["cpu", "dml", "webgpu", "cuda"]
+DeviceEp = Literal["dml", "webgpu"]
+"""The providers besides the CPU whose kernels graphfix knows."""
 
 
 @dataclass(frozen=True)
