@@ -33,7 +33,8 @@ def plan(
     """Predict what DirectML or WebGPU does with a model.
 
     Where each node runs and why, how many graphs are fused, how many kernels and copies a run
-    takes, and what another length costs. The provider is not needed, and nothing is written.
+    takes, and, on DirectML, what another length costs. The provider is not needed, and nothing is
+    written.
     """
     _options.load_plugins()
     with _terminal.show_progress(quiet=as_json) as tell:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphfix.cli import _options, _page, _terminal
+from graphfix.cli import _options, _page, _terminal, _verdict
 from graphfix.spec.quoting import quote_name
 from graphfix.wording import kernels_text, plural
 
@@ -179,12 +179,7 @@ def _print_container(result: Shipped, container: Container, *, verbose: bool) ->
     _terminal.print_row("kernels", _kernels_text(container))
     for proof in result.padding:
         if proof.file == container.file:
-            verdict = proof.verdict
-            _terminal.print_row("padded", str(proof), colour="green" if verdict.ok else "red")
-            if verbose:
-                dropped = (f"{x.name}: {x.reason}" for x in verdict.dropped)
-                for note in (*verdict.notes, *dropped):
-                    _terminal.print_row("note", note)
+            _verdict.print_padding(str(proof), proof.verdict, verbose=verbose)
     click.echo()
 
 
