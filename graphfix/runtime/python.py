@@ -50,13 +50,14 @@ def available_providers() -> list[str]:
 
 
 def has_provider(ep: Ep) -> bool:
-    """Return whether this Python itself has a provider."""
-    return PROVIDERS[ep].ort_name in available_providers()
+    """Return whether this Python itself has a provider; the CPU is in every ONNX Runtime."""
+    return ep == "cpu" or PROVIDERS[ep].ort_name in available_providers()
 
 
 def has_meant_provider(ep: Ep) -> bool:
     """Return whether this Python itself has a provider, in the version that is named if one is."""
-    return has_provider(ep) and is_meant(ep, _own_version(), named_version(ep))
+    named = named_version(ep)
+    return has_provider(ep) and (not named or is_meant(ep, _own_version(), named))
 
 
 def versions_in_force(ep: Ep, named: str = "") -> tuple[str, ...]:
