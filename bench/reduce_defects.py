@@ -55,11 +55,10 @@ def plant_defect(proto: onnx.ModelProto, graph: Graph, edge: str) -> onnx.ModelP
     """Return a copy of an export with the node of a defect in its middle."""
     planted = onnx.ModelProto()
     planted.CopyFrom(proto)
-    body = planted.graph
     opset = next(x.version for x in planted.opset_import if x.domain in ("", "ai.onnx"))
     if opset != OPSET:
         planted = onnx.version_converter.convert_version(planted, OPSET)
-        body = planted.graph
+    body = planted.graph
     middle, end = _float_tensors(planted)
     place = 1 + next(i for i, x in enumerate(body.node) if middle in x.output)
     nodes = [

@@ -9,28 +9,15 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 home=${1:-${GRAPHFIX_DML_HOME:-$here/../build/dml}}
-suite=trixie
-
-say() { echo "[$SECONDS s] $*"; }
-die() {
-  echo "make dml: $*" >&2
-  exit 1
-}
+# shellcheck source=debian.sh
+. "$here/debian.sh" dml
 
 [ "$(id -u)" = 0 ] || die "needs root, for chroot and mount; run it with sudo"
 [ "$(uname -m)" = x86_64 ] || die "needs an x86-64 machine, as the DirectML wheel does"
-command -v apt-get >/dev/null || die "needs Debian's apt-get"
+find_mirror
+install_programs mmdebstrap unzip
 mkdir -p "$home"
 home=$(cd "$home" && pwd)
-
-# The mirror that this machine itself takes its packages from.
-# shellcheck disable=SC2016  # apt expands it
-mirror=${MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' | grep -E '/debian/?$' | head -n 1)}
-[ -n "$mirror" ] || die "apt knows no Debian mirror; run apt-get update, or name one in MIRROR"
-
-if ! command -v mmdebstrap >/dev/null || ! command -v unzip >/dev/null; then
-  { apt-get update -q && apt-get install -y -q mmdebstrap unzip; } >/dev/null
-fi
 
 packages=wine64,wine,mesa-vulkan-drivers,libvulkan1,xvfb,xauth
 # What builds d3d12.dll: a cross compiler, the IDL compiler, and the shader front end's generators.

@@ -8,14 +8,9 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 home=${1:-${GRAPHFIX_WEBGPU_HOME:-$here/../build/webgpu}}
-suite=trixie
 version=1.27.0
-
-say() { echo "[$SECONDS s] $*"; }
-die() {
-  echo "make webgpu: $*" >&2
-  exit 1
-}
+# shellcheck source=../dml/debian.sh
+. "$here/../dml/debian.sh" webgpu
 
 mkdir -p "$home"
 home=$(cd "$home" && pwd)
@@ -48,12 +43,8 @@ else
     rm -f "$launcher"
     [ "$(id -u)" = 0 ] || die "$why needs root to unpack; run it with sudo"
     [ "$(uname -m)" = x86_64 ] || die "$why is unpacked for x86-64 only"
-    command -v apt-get >/dev/null || die "$why comes by Debian's apt-get"
-    # The mirror that this machine itself takes its packages from.
-    # shellcheck disable=SC2016  # apt expands it
-    mirror=${MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' | grep -E '/debian/?$' | head -n 1)}
-    [ -n "$mirror" ] || die "apt knows no Debian mirror; run apt-get update, or name one in MIRROR"
-    command -v mmdebstrap >/dev/null || { apt-get update -q && apt-get install -y -q mmdebstrap; } >/dev/null
+    find_mirror
+    install_programs mmdebstrap
     rm -rf "$root"
     mmdebstrap --quiet --variant=extract --include=mesa-vulkan-drivers,libvulkan1,libstdc++6 \
       --aptopt='Acquire::Check-Valid-Until "false"' "$suite" "$root" "$mirror"

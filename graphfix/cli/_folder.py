@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphfix.cli import _options, _terminal
+from graphfix.cli import _options, _terminal, _verdict
 
 if TYPE_CHECKING:
     from graphfix.providers.table import Ep
@@ -41,9 +41,6 @@ def _print_result(result: FolderProof, *, verbose: bool) -> None:
     for remark in result.remarks:
         _terminal.print_row("note", remark, colour="yellow")
     for proof in result.padding:
-        colour = "green" if proof.verdict.ok else "red"
-        _terminal.print_row("padded", f"{proof.file} {proof}", colour=colour)
-        for note in proof.verdict.notes if verbose else ():
-            _terminal.print_row("note", note)
+        _verdict.print_padding(f"{proof.file} {proof}", proof.verdict, verbose=verbose)
     colour = "green" if result.session.ok else "red"
     _terminal.print_row("session", str(result.session), colour=colour)

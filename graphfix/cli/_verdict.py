@@ -12,6 +12,7 @@ from graphfix.wording import format_number, one_line, reason_lines
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from graphfix.probing.padded import PaddedVerdict
     from graphfix.proof.compare import OutputDiff
     from graphfix.proof.verdict import Verdict
 
@@ -27,6 +28,15 @@ def print_details(verdict: Verdict) -> None:
             click.secho(f"{' ' * 16}{text}", fg=None if diff.ok else "red")
     pairs = ((case.name, case.reason) for case in verdict.dropped)
     _terminal.print_lines(reason_lines(pairs, every=True, indent=" " * 12, alike=True))
+
+
+def print_padding(line: str, verdict: PaddedVerdict, *, verbose: bool) -> None:
+    """Print the proof of a container, and on request its notes and the sizes that were dropped."""
+    _terminal.print_row("padded", line, colour="green" if verdict.ok else "red")
+    if verbose:
+        dropped = (f"{x.name}: {x.reason}" for x in verdict.dropped)
+        for note in (*verdict.notes, *dropped):
+            _terminal.print_row("note", note)
 
 
 def _diff_text(diff: OutputDiff) -> str:

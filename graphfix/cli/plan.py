@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import click
 
 from graphfix.cli import _options, _terminal
+from graphfix.providers.table import DeviceEp
 from graphfix.wording import reason_lines
 
 if TYPE_CHECKING:
-    from graphfix.providers.plan import DeviceEp, ProviderPlan
+    from graphfix.providers.plan import ProviderPlan
 
 
 @click.command()
 @_options.model
 @_options.ep_option(
-    ["dml", "webgpu"], "dml", "The provider: DirectML (default) or WebGPU. It need not be there."
+    get_args(DeviceEp),
+    "dml",
+    "The provider: DirectML (default) or WebGPU. It need not be there.",
 )
 @_options.dims_option(
     "T=500", "Plan with a symbolic dim at this size; may be given for several dims."
@@ -30,7 +33,8 @@ def plan(
     """Predict what DirectML or WebGPU does with a model.
 
     Where each node runs and why, how many graphs are fused, how many kernels and copies a run
-    takes, and what another length costs. The provider is not needed, and nothing is written.
+    takes, and, on DirectML, what another length costs. The provider is not needed, and nothing is
+    written.
     """
     _options.load_plugins()
     with _terminal.show_progress(quiet=as_json) as tell:
@@ -41,7 +45,7 @@ def plan(
     if as_json:
         from graphfix.providers.versions import known_versions
 
-        versions = [*known_versions("dml", "")]
+        versions = [*known_versions(ep, "")]
         document = _terminal.with_header(source=model, versions=versions, plan=prediction.to_json())
         _terminal.print_json(document)
     else:

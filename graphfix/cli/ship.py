@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphfix.cli import _options, _page, _terminal
+from graphfix.cli import _options, _page, _terminal, _verdict
 from graphfix.spec.quoting import quote_name
 from graphfix.wording import kernels_text, plural
 
@@ -179,12 +179,7 @@ def _print_container(result: Shipped, container: Container, *, verbose: bool) ->
     _terminal.print_row("kernels", _kernels_text(container))
     for proof in result.padding:
         if proof.file == container.file:
-            verdict = proof.verdict
-            _terminal.print_row("padded", str(proof), colour="green" if verdict.ok else "red")
-            if verbose:
-                dropped = (f"{x.name}: {x.reason}" for x in verdict.dropped)
-                for note in (*verdict.notes, *dropped):
-                    _terminal.print_row("note", note)
+            _verdict.print_padding(str(proof), proof.verdict, verbose=verbose)
     click.echo()
 
 
@@ -192,10 +187,10 @@ def _print_step_cost(containers: Sequence[Container]) -> None:
     """Print what the dearest step runs, if any of it is recompiled, copied or on the CPU."""
     counts = [x for container in containers if (x := container.kernels["after"]) is not None]
     worst = ("recompiled", "cpu", "copies", "dispatches")
-    dearest = max(counts, key=lambda x: tuple(x.get(name, 0) for name in worst), default=None)
-    if dearest is None or not any(dearest.get(x) for x in worst[:-1]):
+    dearest = max(counts, key=lambda x: tuple(x[name] for name in worst), default=None)
+    if dearest is None or not any(dearest[x] for x in worst[:-1]):
         return
-    copies = dearest.get("copies", 0)
+    copies = dearest["copies"]
     between = f", with {plural(copies, 'copy', 'copies')} between them" if copies else ""
     _terminal.print_row(
         "step",

@@ -27,7 +27,8 @@ from graphfix.files.model_input import (
 from graphfix.graph.walks import nodes_of
 from graphfix.job.checking import check
 from graphfix.providers.directml.plan import DirectMLPlanner
-from graphfix.providers.plan import DeviceEp, Planner, ProviderPlan
+from graphfix.providers.plan import Planner, ProviderPlan
+from graphfix.providers.table import DeviceEp
 from graphfix.providers.webgpu.plan import WebGPUPlanner
 from graphfix.runtime.load_check import lacks_kernel
 from graphfix.runtime.optimizer import Optimizer

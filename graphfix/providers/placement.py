@@ -8,6 +8,7 @@ compute with what is there already. Each graph, also one inside an If or a Loop,
 itself.
 """
 
+import abc
 import heapq
 from collections.abc import Mapping
 from typing import ClassVar, Generic
@@ -33,7 +34,7 @@ _HALF = frozenset(
 )
 
 
-class PlacementRules(Generic[K]):
+class PlacementRules(abc.ABC, Generic[K]):
     """A provider's choice of nodes in a model that ONNX Runtime's optimizer has changed.
 
     Args:
@@ -71,7 +72,7 @@ class PlacementRules(Generic[K]):
         """Return the nodes of one graph that stay on the CPU, each with the reason."""
         kernels = {node: self.kernel_of(node) for node in graph}
         preferred = (
-            cpu_preferred_nodes(graph, kernels, self.shapes) if self.leaves_shape_work else ()
+            _cpu_preferred_nodes(graph, kernels, self.shapes) if self.leaves_shape_work else ()
         )
         reasons = dict.fromkeys(preferred, SHAPE_WORK)
         for node, kernel in kernels.items():
@@ -84,10 +85,9 @@ class PlacementRules(Generic[K]):
                 reasons[node] = reason
         return reasons
 
+    @abc.abstractmethod
     def refusal_of(self, node: ir.Node, kernel: K) -> str | None:
         """Return why the provider refuses a node for which it has a kernel, or None."""
-        del node, kernel
-        return None
 
     def _opset_of(self, node: ir.Node) -> int:
         """Return the opset of a node's domain; 1 if the model does not say."""
@@ -107,7 +107,7 @@ class PlacementRules(Generic[K]):
         return f"{self.label} has no kernel for {op}-{since}{last}"
 
 
-def cpu_preferred_nodes(
+def _cpu_preferred_nodes(
     graph: ir.Graph, kernels: Mapping[ir.Node, Kernel | None], shapes: Shapes
 ) -> set[ir.Node]:
     """Port GetCpuPreferredNodes: the nodes that read CPU outputs of Shape and similar nodes."""

@@ -19,12 +19,9 @@ from graphfix.providers.copies import find_copies
 from graphfix.providers.kernels import K
 from graphfix.providers.memory import GIB, PeakMemory, peak_memory_of
 from graphfix.providers.placement import PlacementRules
-from graphfix.providers.table import PROVIDERS
+from graphfix.providers.table import PROVIDERS, DeviceEp
 from graphfix.spec.quoting import quote_name
 from graphfix.wording import Displayable, Row, plural
-
-DeviceEp = Literal["dml", "webgpu"]
-"""The providers whose kernels graphfix knows."""
 
 Where = Literal["fused", "dml", "webgpu", "cpu", "gone"]
 """In a fused graph on DirectML; by itself on DirectML or WebGPU; on the CPU; no longer there."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Ep = Literal["cpu", "dml", "webgpu", "cuda"]
+DeviceEp = Literal["dml", "webgpu"]
+"""The providers besides the CPU whose kernels graphfix knows."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,7 @@ class Distribution:
         package: Its name for pip.
         version: The version that graphfix knows, or the newest of several.
         extra: The extra of graphfix that installs it, or nothing; a name for ``--ep``, too.
-        launcher: The program that make puts into its folder, if not ``NAME-python``.
+        launcher: The program that make puts into the folder of its provider, or nothing.
     """
 
     package: str
@@ -35,8 +37,8 @@ class Provider:
         label: What it is called in a sentence.
         ort_name: What ONNX Runtime calls it.
         distributions: The packages that have it; the first is the one to recommend.
-        setup: The target of make that sets up another Python with it, ``NAME-python`` in
-            ``build/NAME``, or nothing.
+        setup: The target of make that sets up other Pythons with it, each started by its
+            launcher in ``build/NAME``, or nothing.
         setup_paths: What comes before a path of this machine in that Python.
         profile: What ``-p fast`` stands for where a model is proved on it.
     """
@@ -64,7 +66,7 @@ PROVIDERS: dict[Ep, Provider] = {
         "DirectML",
         "DmlExecutionProvider",
         (
-            Distribution("onnxruntime-directml", "1.24.4", "directml"),
+            Distribution("onnxruntime-directml", "1.24.4", "directml", "dml-python"),
             Distribution("onnxruntime-windowsml", "1.30.0", "windowsml", "windowsml-python"),
         ),
         setup="dml",
@@ -73,7 +75,7 @@ PROVIDERS: dict[Ep, Provider] = {
     "webgpu": Provider(
         "WebGPU",
         "WebGpuExecutionProvider",
-        (Distribution("onnxruntime-webgpu", "1.27.0", "webgpu"),),
+        (Distribution("onnxruntime-webgpu", "1.27.0", "webgpu", "webgpu-python"),),
         setup="webgpu",
         profile="fast-webgpu",
     ),

@@ -20,22 +20,26 @@ def parse_name(text: str) -> tuple[Ep, str]:
         UsageError: There is no such provider, or what follows is no version of it.
     """
     name, _, version = text.partition("@")
-    for ep, provider in PROVIDERS.items():
+    for ep in PROVIDERS:
         if name == ep:
             return ep, _checked(ep, version) if "@" in text else ""
-        if text in (x.extra for x in provider.distributions):
+        if text in _extras_of(ep):
             return ep, text
-    names = [*PROVIDERS, *(x.extra for p in PROVIDERS.values() for x in p.distributions if x.extra)]
+    names = [*PROVIDERS, *(extra for ep in PROVIDERS for extra in _extras_of(ep))]
     choices = ", ".join(dict.fromkeys(names))
     raise UsageError(f"there is no provider {text!r}; ep is one of {choices}")
 
 
 def _checked(ep: Ep, version: str) -> str:
-    extras = [x.extra for x in PROVIDERS[ep].distributions if x.extra]
-    if re.fullmatch(r"\d+(\.\d+)*", version) or version in extras:
+    if re.fullmatch(r"\d+(\.\d+)*", version) or version in _extras_of(ep):
         return version
     example = f"{ep}@{PROVIDERS[ep].distributions[0].version}"
     raise UsageError(f"{version!r} is no version of {PROVIDERS[ep].label}; write {example}")
+
+
+def _extras_of(ep: Ep) -> dict[str, str]:
+    """Return the version of each package that has an extra, by the extra."""
+    return {x.extra: x.version for x in PROVIDERS[ep].distributions if x.extra}
 
 
 def name_version(ep: Ep, version: str) -> None:
@@ -74,7 +78,7 @@ def meant_distributions(ep: Ep) -> list[Distribution]:
 
 def is_meant(ep: Ep, version: str, named: str) -> bool:
     """Return whether a version that was found is what is named; where nothing is, each is."""
-    if named in (x.extra for x in PROVIDERS[ep].distributions if x.extra):
+    if named in _extras_of(ep):
         return distribution_of(ep, version).extra == named
     return f"{version}.".startswith(f"{named}.") if named else True
 
@@ -88,8 +92,7 @@ def known_versions(ep: Ep, named: str) -> tuple[str, ...]:
     """
     if not named:
         return tuple(x.version for x in reversed(_newest_first(ep)))
-    extras = {x.extra: x.version for x in PROVIDERS[ep].distributions}
-    return (extras.get(named, named),)
+    return (_extras_of(ep).get(named, named),)
 
 
 def named_label(ep: Ep) -> str:

@@ -21,8 +21,8 @@ class LostInfinity(Rule):
         Run on onnxruntime-directml 1.24.4 (edges.csv, Conv, ConvTranspose, Gemm, MatMul, ReduceL2,
         ReduceProd, ReduceSum and ReduceSumSquare, float16, large; survey.csv, ReduceL1 and Selu):
         where the sum passes 65504, it stays 65504; on the CPU, where it is not widened to float32,
-        it is infinite. What clamps a
-        float16 only where it is infinite, as T5 and BART do, never does so there.
+        it is infinite. What clamps a float16 only where it is infinite, as T5 and BART do, never
+        does so there.
 
     Flagged:
         <ir_version: 9, opset_import: ["" : 20]>

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from graphfix.providers.table import Ep
 from graphfix.runtime.model_source import Source
-from graphfix.runtime.python import require_provider, runner_for
+from graphfix.runtime.python import runner_for
 from graphfix.runtime.remote import RemoteSession
 
 # More would only wait for each other, in the small runs of a verification.
@@ -47,7 +47,6 @@ class Session(RemoteSession):
         profile: bool = False,
         without: Sequence[str] = (),
     ) -> None:
-        require_provider(ep)
         super().__init__(
             model,
             runner_for(ep),

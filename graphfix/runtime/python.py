@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Literal
 
 from graphfix.errors import UsageError
-from graphfix.providers.table import PROVIDERS, Ep, Provider, variable_of
+from graphfix.providers.table import PROVIDERS, Ep, variable_of
 from graphfix.providers.versions import (
     is_meant,
     known_versions,
@@ -50,13 +50,14 @@ def available_providers() -> list[str]:
 
 
 def has_provider(ep: Ep) -> bool:
-    """Return whether this Python itself has a provider."""
-    return PROVIDERS[ep].ort_name in available_providers()
+    """Return whether this Python itself has a provider; the CPU is in every ONNX Runtime."""
+    return ep == "cpu" or PROVIDERS[ep].ort_name in available_providers()
 
 
 def has_meant_provider(ep: Ep) -> bool:
     """Return whether this Python itself has a provider, in the version that is named if one is."""
-    return has_provider(ep) and is_meant(ep, _own_version(), named_version(ep))
+    named = named_version(ep)
+    return has_provider(ep) and (not named or is_meant(ep, _own_version(), named))
 
 
 def versions_in_force(ep: Ep, named: str = "") -> tuple[str, ...]:
@@ -91,13 +92,13 @@ def find_python(ep: Ep) -> Runner:
         UsageError: There is none, or the environment names one that cannot be started.
     """
     provider, variable = PROVIDERS[ep], variable_of(ep)
-    launchers = _launchers(ep, provider)
+    meant = meant_distributions(ep)
     if command_line := os.environ.get(variable, "").strip():
         command = _split_command(command_line)
         if shutil.which(command[0]) is None:
             raise UsageError(f"{variable}={command_line}: there is no program {command[0]!r}")
-        if Path(command[0]).name in _launchers(ep, provider, every=True):
-            beside = Path(command[0]).with_name(launchers[0])
+        if Path(command[0]).name in {x.launcher for x in provider.distributions}:
+            beside = Path(command[0]).with_name(meant[0].launcher)
             if named_version(ep) and os.access(beside, os.X_OK):
                 command = (str(beside), *command[1:])
             return _runner(ep, command, provider.setup_paths)
@@ -105,24 +106,18 @@ def find_python(ep: Ep) -> Runner:
         return _runner(ep, command, "Z:" if in_wine else "")
     if provider.setup:
         home = Path(os.environ.get(variable_of(ep, "HOME")) or _ROOT / "build" / provider.setup)
-        for launcher in launchers:
-            if os.access(home / launcher, os.X_OK):
-                return _runner(ep, (str(home / launcher),), provider.setup_paths)
+        for launcher in (home / x.launcher for x in meant):
+            if os.access(launcher, os.X_OK):
+                return _runner(ep, (str(launcher),), provider.setup_paths)
     make = f"on Debian, run 'make {provider.setup}' (as root); else " if provider.setup else ""
     advice = (
         f"{make}set {variable} to the command line of a Python with "
-        f"{meant_distributions(ep)[-1].package}, or use --ep cpu"
+        f"{meant[-1].package}, or use --ep cpu"
     )
     raise UsageError(
         f"{provider.label} is unavailable here: this ONNX Runtime does not have it, and no other "
         f"Python is known. {advice[0].upper()}{advice[1:]}"
     )
-
-
-def _launchers(ep: Ep, provider: Provider, *, every: bool = False) -> list[str]:
-    """Return the programs that make sets up of what is meant, or of all; the newest first."""
-    distributions = provider.distributions if every else meant_distributions(ep)
-    return [x.launcher or f"{provider.setup}-python" for x in distributions]
 
 
 def _runner(ep: Ep, command: tuple[str, ...], paths: str) -> Runner:
@@ -149,8 +144,7 @@ def require_provider(ep: Ep) -> None:
     Raises:
         UsageError: The provider is unavailable; with what to install.
     """
-    if not has_meant_provider(ep):
-        find_python(ep)
+    runner_for(ep)
 
 
 def choose_provider(requested: Wanted) -> tuple[Ep, str]:

@@ -16,6 +16,7 @@ import graphfix
 from graphfix.cli import main
 from graphfix.core import Finding
 from graphfix.job import checking
+from graphfix.providers.table import PROVIDERS, Ep
 from graphfix.rules import rules
 from graphfix.show.sarif import sarif_document
 from graphfix.spec.manual import rule_manual_of
@@ -142,6 +143,15 @@ class TestSeverities:
         assert (code, data["ep"], data["versions"]) == (0, "dml", ["1.30.0"])
         code, _, err = said(capsys, *given, "--ep", "dml@new")
         assert (code, "'new' is no version of DirectML" in err) == (2, True)
+
+    @pytest.mark.parametrize("ep", ["dml", "webgpu"])
+    def test_a_plan_has_the_versions_of_its_provider(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], ep: Ep
+    ) -> None:
+        path = saved(tmp_path, f"{HEAD} (float[T] x) => (float[T] y) {{ y = Relu (x) }}")
+        data = json.loads(said(capsys, "plan", path, "--ep", ep, "--json")[1])
+        assert data["plan"]["ep"] == ep
+        assert data["versions"] == [x.version for x in PROVIDERS[ep].distributions]
 
     @pytest.mark.parametrize(
         ("more", "says"),

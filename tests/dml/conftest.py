@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from graphfix.errors import GraphfixError
 from graphfix.providers.table import variable_of
-from graphfix.runtime import process, python
-from tests.device_items import mark_items
+from graphfix.runtime import process
+from tests.devices import lack_of, need_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,15 +17,9 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 
 
-def _require_directml() -> None:
-    """Raise if there is no DirectML, of any version."""
-    if not python.has_provider("dml"):
-        python.find_python("dml")
-
-
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    mark_items(items, HERE, "dml", _require_directml)
+    need_device("dml", items, HERE)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -39,7 +32,5 @@ def _end() -> Iterator[None]:
 def older_directml(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a test on onnxruntime-directml: what it is about is right in the DirectML after it."""
     monkeypatch.setenv(variable_of("dml", "VERSION"), "directml")
-    try:
-        python.runner_for("dml")
-    except GraphfixError as error:
-        pytest.skip(str(error))
+    if why := lack_of("dml"):
+        pytest.skip(why)

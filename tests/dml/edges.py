@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import csv
 import sys
 import tempfile
 import time
@@ -36,6 +35,7 @@ from graphfix.runtime import process
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.python import runner_for
 from graphfix.runtime.run_errors import RunError
+from tests.dml.journal import add_lines, read_journal
 from tests.dml.versions import merge_lines, write_table
 
 if TYPE_CHECKING:
@@ -218,8 +218,7 @@ def main(argv: list[str] | None = None) -> int:
             outcome = prepared(graph, Path(scratch))
             rows = [outcome] if isinstance(outcome, Row) else study(outcome, Path(scratch))
             lines = [tuple(str(getattr(row, x)) for x in COLUMNS[:-1]) for row in rows]
-            with journal.open("a", encoding="utf-8", newline="") as file:
-                csv.writer(file, lineterminator="\n").writerows(lines)
+            add_lines(journal, lines)
             done[graph.op, graph.dtype] = lines
     process.stop_all()
     here = [done.get((graph.op, graph.dtype)) for graph in wanted]
@@ -239,12 +238,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def _read_journal(path: Path) -> dict[tuple[str, str], list[tuple[str, ...]]]:
     """Return the lines of each graph that was run, by its operator and type."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
     lines: dict[tuple[str, str], list[tuple[str, ...]]] = defaultdict(list)
-    with path.open(encoding="utf-8", newline="") as file:
-        for line in csv.reader(file):
-            lines[line[0], line[2]].append(tuple(line))
+    for line in read_journal(path):
+        lines[line[0], line[2]].append(tuple(line))
     return dict(lines)
 
 

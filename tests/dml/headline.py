@@ -290,8 +290,7 @@ def main(argv: list[str] | None = None) -> int:
     rows = [json.loads(line) for line in listed.read_text(encoding="utf-8").splitlines()]
     rows = [row for row in rows if not options.names or row["name"] in options.names]
     try:
-        if not python.has_provider("dml"):
-            python.find_python("dml")
+        python.require_provider("dml")
         about = versions()
     except UsageError as error:
         print(error, file=sys.stderr)

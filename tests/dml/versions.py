@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 from typing import TYPE_CHECKING
 
+from graphfix.providers.versions import version_key
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
@@ -14,11 +16,15 @@ if TYPE_CHECKING:
 
 def lines_in(path: Path, version: str) -> list[Line]:
     """Return the lines of a version in a table, without their versions."""
+    return [tuple(line) for *line, versions in _rows_of(path) if version in versions.split()]
+
+
+def _rows_of(path: Path) -> list[list[str]]:
+    """Return the lines of a table below its header; none where it is not there yet."""
     if not path.exists():
         return []
     with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.reader(file))[1:]
-    return [tuple(line) for *line, versions in rows if version in versions.split()]
+        return list(csv.reader(file))[1:]
 
 
 def merge_lines(lines: Sequence[Line], version: str, path: Path) -> list[Line]:
@@ -27,16 +33,10 @@ def merge_lines(lines: Sequence[Line], version: str, path: Path) -> list[Line]:
     The last cell of each has the versions that it holds for.
     """
     versions: dict[Line, set[str]] = {line: {version} for line in lines}
-    if path.exists():
-        with path.open(encoding="utf-8", newline="") as file:
-            for *line, others in list(csv.reader(file))[1:]:
-                if kept := set(others.split()) - {version}:
-                    versions.setdefault(tuple(line), set()).update(kept)
-    return [(*line, " ".join(sorted(x, key=_parts_of))) for line, x in versions.items()]
-
-
-def _parts_of(version: str) -> list[int]:
-    return [int(x) for x in version.split(".")]
+    for *line, others in _rows_of(path):
+        if kept := set(others.split()) - {version}:
+            versions.setdefault(tuple(line), set()).update(kept)
+    return [(*line, " ".join(sorted(x, key=version_key))) for line, x in versions.items()]
 
 
 def write_table(

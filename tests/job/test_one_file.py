@@ -421,7 +421,6 @@ def test_what_needs_no_model_is_checked_before_it_is_read(
     reason: str,
 ) -> None:
     monkeypatch.setattr(python, "available_providers", lambda: ["CPUExecutionProvider"])
-    monkeypatch.setattr(python, "available_providers", lambda: ["CPUExecutionProvider"])
     monkeypatch.setattr(io, "load", lambda _: pytest.fail("the model was read"))
     (tmp_path / "m.onnx").write_bytes(b"")
     with pytest.raises(GraphfixError, match=reason):

@@ -42,6 +42,17 @@ def test_make_has_each_set_up() -> None:
         assert not provider.setup or f"\n{provider.setup}:  ## " in targets
 
 
+def test_make_sets_up_the_versions_that_are_known() -> None:
+    for provider in PROVIDERS.values():
+        if provider.setup:
+            script = (ROOT / provider.setup / "setup.sh").read_text(encoding="utf-8")
+            for distribution in provider.distributions:
+                assert distribution.package in script
+                assert re.search(
+                    rf"=={distribution.version}|version={distribution.version}", script
+                )
+
+
 def test_variables_have_the_name_of_the_provider() -> None:
     assert variable_of("dml") == "GRAPHFIX_DML_PYTHON"
     assert variable_of("webgpu", "HOME") == "GRAPHFIX_WEBGPU_HOME"

@@ -32,6 +32,7 @@ def test_a_name_may_have_a_version_or_be_a_package(text: str, meant: tuple[str, 
     ("text", "says"),
     [
         ("dlm", "no provider 'dlm'; ep is one of cpu, dml, .*windowsml"),
+        ("", "no provider ''"),
         ("dml@", "'' is no version of DirectML; write dml@1.24.4"),
         ("dml@new", "'new' is no version of DirectML"),
         ("windowsml@1.30.0", "no provider 'windowsml@1.30.0'"),

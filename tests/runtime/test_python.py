@@ -49,6 +49,13 @@ def test_this_python_runs_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     python.require_provider("dml")
 
 
+def test_the_cpu_is_there_without_asking_onnx_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("available_providers", "_own_version"):  # each loads it
+        monkeypatch.setattr(python, name, lambda: pytest.fail("it was asked"))
+    python.require_provider("cpu")
+    assert python.runner_for("cpu").command == (sys.executable,)
+
+
 def test_a_provider_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not python.has_provider("dml")
     python.require_provider("cpu")

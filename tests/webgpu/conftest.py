@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from graphfix.runtime import process, python
-from tests.device_items import mark_items
+from graphfix.runtime import process
+from tests.devices import need_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    mark_items(items, HERE, "webgpu", lambda: python.require_provider("webgpu"))
+    need_device("webgpu", items, HERE)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -1,10 +1,10 @@
 """Read the kernels of the WebGPU provider out of onnxruntime-webgpu, into a table of graphfix.
 
 ``python -m tests.webgpu.kernels`` writes ``kernels.csv`` of its facts; with names of operators it
-prints their rows. That onnxruntime lists no
-kernels of the provider, so it is asked: for each operator, each version of it and each type of each
-of its type variables, it loads a model of one node and says where the node would run, and which of
-its inputs and outputs stay on the CPU. Nothing runs. It takes three minutes.
+prints their rows. That onnxruntime lists no kernels of the provider, so it is asked: for each
+operator, each version of it and each type of each of its type variables, it loads a model of one
+node and says where the node would run, and which of its inputs and outputs stay on the CPU. Nothing
+runs. It takes three minutes.
 """
 
 from __future__ import annotations

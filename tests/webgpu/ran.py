@@ -60,14 +60,15 @@ def run(model: ir.Model, feeds: Feeds) -> tuple[dict[str, Array], Comparison]:
             elsewhere.append(row)
     # What ONNX Runtime fuses it names anew in each session.
     left = Counter((op, on) for (op, _), on in predicted.items())
-    known = []
+    strange = []
     for row in unknown:
-        if left[row[1], where[row[2]]] > 0:
-            left[row[1], where[row[2]]] -= 1
-            known.append(row)
-    unknown = [x for x in unknown if x not in known]
-    right += len(known)
+        kind = row[1], where[row[2]]
+        if left[kind]:
+            left[kind] -= 1
+            right += 1
+        else:
+            strange.append(row)
     on_device = sum(where[x.provider] == "webgpu" for x in ran)
     return outputs, Comparison(
-        right, tuple(elsewhere), tuple(unknown), on_device, len(ran) - on_device
+        right, tuple(elsewhere), tuple(strange), on_device, len(ran) - on_device
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tests.dml.journal import add_lines, read_journal
 from tests.dml.survey.case import Case, model_of
 
 if TYPE_CHECKING:
@@ -36,13 +36,8 @@ class Journal:
     """
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        if text and not text.endswith("\n"):  # a kill cut its last line short: that case runs again
-            text = text[: text.rfind("\n") + 1]
-            path.write_text(text, encoding="utf-8")
-        lines = csv.reader(text.splitlines())
         self._path = path
+        lines = read_journal(path)
         self._outcomes = {key: Outcome(what, float(gap), seen) for key, what, gap, seen in lines}
 
     def get(self, case: Case) -> Outcome | None:
@@ -53,9 +48,7 @@ class Journal:
         """Keep what came of a case."""
         key = key_of(case)
         self._outcomes[key] = outcome
-        with self._path.open("a", encoding="utf-8", newline="") as file:
-            cells = [key, outcome.verdict, repr(outcome.worst), outcome.seen]
-            csv.writer(file, lineterminator="\n").writerow(cells)
+        add_lines(self._path, [(key, outcome.verdict, repr(outcome.worst), outcome.seen)])
 
 
 def key_of(case: Case) -> str:

@@ -14,6 +14,7 @@ import graphfix
 from graphfix.engine import registry
 from graphfix.providers.table import PROVIDERS
 from graphfix.rules import rules
+from tests.dml.journal import add_lines, read_journal
 from tests.dml.survey.case import Case
 from tests.dml.survey.journal import Journal, Outcome
 from tests.dml.survey.table import COLUMNS, lines_of, order
@@ -118,6 +119,14 @@ def test_a_survey_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert stopped.get(other_numbers) is None
     stopped.add(other_numbers, Outcome("right"))
     assert Journal(path).get(other_numbers) == Outcome("right")
+
+
+def test_a_cell_of_a_journal_may_have_several_lines(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "1.30.0.csv"
+    lines = [["Add", "float32", 'fails: "no",\nas it says'], ["Add", "int8", ""]]
+    add_lines(path, lines[:1])
+    add_lines(path, lines[1:])
+    assert read_journal(path) == lines
 
 
 def test_versions_that_say_the_same_share_a_line(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 home=${1:-$here/../../../build/hosts}
 version=1.30.0
-suite=trixie
+# shellcheck source=../../../dml/debian.sh
+. "$here/../../../dml/debian.sh" hosts
 mkdir -p "$home"
 home=$(cd "$home" && pwd)
 
@@ -18,11 +19,8 @@ if [ ! -e "$home/node_modules/onnxruntime-node" ]; then
 fi
 
 if [ ! -e "$home/usr/include/nlohmann/json.hpp" ]; then
-  # The mirror that this machine itself takes its packages from, with lists of our own.
-  # shellcheck disable=SC2016  # apt expands it
-  mirror=${MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' | grep -E '/debian/?$' | head -n 1)}
-  [ -n "$mirror" ] || { echo "make hosts: apt knows no Debian mirror; name one in MIRROR" >&2; exit 1; }
-  apt=$home/apt
+  find_mirror
+  apt=$home/apt # lists of our own
   mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
   echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" >"$apt/list"
   ask=(apt-get -q -o Dir::Etc::sourcelist="$apt/list" -o Dir::Etc::sourceparts=/dev/null
