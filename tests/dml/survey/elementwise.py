@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from edge_cases import values
 
 from graphfix.ops.table import rows
 from graphfix.providers.directml import kernel_table
+from tests.dml.edge_cases import values
 from tests.dml.survey.case import Case, fractions, kernel_types, numbers, shapes_of_rank
 
 if TYPE_CHECKING:
