@@ -79,6 +79,7 @@ def render_report(
         parts += ["## Its large constants", _arrays_text(large)]
     if failure.expected is not None and failure.got is not None:
         parts += ["## Expected", _array_text(failure.expected), "## Got", _array_text(failure.got)]
+        parts += _worst_element(failure.expected, failure.got)
     if passes:
         parts += ["## A way around it", f"`graphfix run model.onnx -p {','.join(passes)}`"]
     return "\n\n".join(parts) + "\n"
@@ -123,4 +124,17 @@ def _array_text(array: Array) -> str:
         return f"{kind} = {np.array2string(array, separator=', ', threshold=_MOST_SHOWN)}"
     if array.dtype.kind not in "fiu":
         return kind
-    return f"{kind}, {array.min()} to {array.max()}"
+    low, high = array.min(), array.max()
+    return f"{kind}, all {low}" if low == high else f"{kind}, {low} to {high}"
+
+
+def _worst_element(expected: Array, got: Array) -> list[str]:
+    """Return where two arrays that are not written out differ most, as a sentence, if they do."""
+    if expected.shape != got.shape or expected.size <= _MOST_SHOWN or expected.dtype.kind != "f":
+        return []
+    gap = np.abs(expected.astype(np.float64) - got)
+    if not np.isfinite(gap).all():
+        return []
+    place = np.unravel_index(np.argmax(gap), gap.shape)
+    index = [int(x) for x in place]
+    return [f"The largest difference is at {index}: expected {expected[place]}, got {got[place]}."]
