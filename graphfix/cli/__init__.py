@@ -27,7 +27,7 @@ from graphfix.cli.run import run
 from graphfix.cli.ship import ship
 from graphfix.cli.verify import verify
 from graphfix.cli.zoo import zoo
-from graphfix.errors import FaultError, GraphfixError, PassError
+from graphfix.errors import FaultError, GraphfixError, PassError, VerificationError
 from graphfix.version import __version__
 from graphfix.wording import clean_text
 
@@ -181,6 +181,8 @@ def _report_exception(error: Exception) -> int:
             return _report_error(f"{error}; nothing was written. Please report the lines above")
         case FaultError():
             return _report_fault(error.__cause__ or error)
+        case VerificationError():
+            return _terminal.report_failure(f"{error}; nothing was written")
         case GraphfixError():
             return _report_error(str(error))
         case MemoryError():
