@@ -19,6 +19,7 @@ from graphfix.cli.check import check
 from graphfix.cli.completion import completion
 from graphfix.cli.demo import demo
 from graphfix.cli.explain import explain
+from graphfix.cli.merge import merge
 from graphfix.cli.padded import padded
 from graphfix.cli.passes import passes
 from graphfix.cli.plan import plan
@@ -117,7 +118,7 @@ def group(context: click.Context) -> None:
 
 
 _READING = (check, plan, verify, padded, bench, zoo, passes, explain, completion)
-for _verb in (run, ship, demo, reduce, *_READING):
+for _verb in (run, ship, demo, merge, reduce, *_READING):
     group.add_command(_options.quiet(_verb))
 
 
