@@ -51,7 +51,8 @@ class ArgMax(Pass):
 
     Safety:
         Exact: it is verified that no score is larger than the one at the index. Of equal scores it
-        is the first; of a vector with NaN it is any.
+        is the first; of a vector with NaN it is any. Give it after float16, which measures what it
+        may round on the scores: `-p fast,float16,arg-max:output=logits`.
 
     Options:
         output: The output.

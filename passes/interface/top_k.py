@@ -67,7 +67,8 @@ class TopK(Pass):
         Exact: it is verified that each value is the score at its index, that all other scores are
         at most as large, and that the largest come first. Equal scores may be ranked either way. Of
         a vector with NaN the order is not defined, and DirectML's is not the CPU's. k may not be
-        larger than the axis, which needs a fixed size.
+        larger than the axis, which needs a fixed size. float16 comes before it: it measures what it
+        may round on all scores.
 
     Options:
         output: The output.
