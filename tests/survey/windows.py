@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tests.dml.survey.case import FLOATS, Case, numbers
+from tests.survey.case import FLOATS, Case, numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.survey.case import Kernels
 
 _PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 _POOLS = ("AveragePool", "MaxPool", "LpPool")
 _OPSET = 21
 
 
-def cases() -> Iterator[Case]:
+def cases(_: Kernels) -> Iterator[Case]:
     """Convolutions, pools, and pools over everything."""
     for rank, auto, stride, dilation in itertools.product((1, 2, 3), _PADS, (1, 2), (1, 2)):
         if auto.startswith("SAME") and stride * dilation == 4:
