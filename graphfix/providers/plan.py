@@ -118,7 +118,7 @@ class ProviderPlan(Displayable):
                 graphs = self._describe_graph_sizes() if where == "fused" else ""
                 lines.append(Row(word, f"{plural(count, 'node')}{graphs}", colour))
         lines.append(Row("a run", self._describe_run()))
-        if self.ep == "dml":  # of others it is not known what another length costs
+        if PROVIDERS[self.ep].recompiles:  # of others it is not known what another length costs
             lines.append(Row("lengths", self._describe_lengths()))
         return [*lines, *(Row("note", x, "yellow") for x in dict.fromkeys(self.notes))]
 
