@@ -31,6 +31,9 @@ def cases(_: Kernels) -> Iterator[Case]:
         yield Case("Conv", kind, (x, w, numbers("float32", 4)), {**given, "group": 2})
         w = numbers("float32", 4, 1, *[4] * rank)
         yield Case("ConvTranspose", kind, (x, w), {**given, "group": 2})
+        w = numbers("float32", 4, 4, *[3] * rank)
+        yield Case("Conv", f"{kind}, one group", (x, w), given)
+        yield Case("ConvTranspose", f"{kind}, one group", (x, w), given)
         for op in _POOLS:
             pool = {k: v for k, v in given.items() if op != "LpPool" or k != "dilations"}
             if op == "LpPool" and dilation > 1:
