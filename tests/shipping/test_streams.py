@@ -48,5 +48,5 @@ def test_a_stream_gives_what_the_original_gives(name: str, tmp_path: Path) -> No
 
 def _first_size(dim: int | str) -> int:
     """Return the size of a dim of a state in front of the first step: caches are empty."""
-    named = {"P": 0, "past": 0, "D": 16}
+    named = {"P": 0, "past": 0, "D": 16, "W": 8}
     return dim if isinstance(dim, int) else named.get(dim, 1)
