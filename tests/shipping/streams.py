@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphfix.shipping.build import ship
+from graphfix.shipping.container_spec import parse_containers
+from graphfix.shipping.verify_folder import FolderProof, verify_folder
 from tests.passes.cached import FORMS, table
+from tests.shipping.conftest import saved
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from graphfix.providers.table import Ep
+
+HEADER = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>\n'
 Feeds = dict[str, Any]
 RANDOM = np.random.default_rng(7)
 
@@ -204,3 +214,12 @@ STREAMS = {
         lambda _, new: {"x": frames(1, new, 4)},
     ),
 }
+
+
+def prove_on(ep: Ep, example: Example, folder: Path) -> FolderProof:
+    """Ship an example, and prove it on a provider: at least 40 steps, and one that is refused."""
+    source = saved(HEADER + example.text, folder / "model.onnx")
+    sizes = parse_containers(example.containers)
+    result = ship(source, folder / "out", sizes, cache=example.cache, stream=True)
+    assert result.ok, str(result.whole)
+    return verify_folder(source, folder / "out", ep=ep)

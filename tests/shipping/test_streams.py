@@ -12,12 +12,10 @@ import graphfix
 from graphfix.shipping.build import ship
 from graphfix.shipping.container_spec import parse_containers
 from tests.shipping.conftest import saved
-from tests.shipping.streams import STREAMS
+from tests.shipping.streams import HEADER, STREAMS
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-HEADER = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>\n'
 
 
 @pytest.mark.parametrize("name", STREAMS)
