@@ -117,7 +117,7 @@ def unify_dims(model: ir.Model, tie: Tie = "past") -> Signature:
         inline_functions(model)
     fix_windows(model)
     signature = Signature(model, tie)
-    derived = dict(signature.derived)
+    derived: dict[str, Dim] = {**signature.derived}
     if tie == "past":
         derived |= count_of_entries(signature)
     own = (s for s in signature.symbols() if s not in derived)
