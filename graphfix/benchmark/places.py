@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from graphfix.benchmark.timed_process import describe_machine
 from graphfix.errors import ModelError, UsageError
@@ -33,15 +34,16 @@ def find_places(wanted: Wanted | Sequence[Ep], tell: Callable[[str], None]) -> P
         UsageError: None is; or the only one that was asked for is not.
         ModelError: The only one has no device.
     """
-    if isinstance(wanted, str) or len(wanted) == 1:
-        only = wanted if isinstance(wanted, str) else wanted[0]
+    several: Sequence[Any] = wanted if isinstance(wanted, (list, tuple)) else [wanted]
+    if len(several) == 1:
+        only: Wanted = several[0]
         require_valid_choices(ep=(only, ("auto", *EVERYWHERE)))
         provider, note = choose_provider(only)
         tell("starting a process")
         return Places({provider: describe_machine(runner_for(provider))}, note)
     about: dict[Ep, dict[str, str]] = {}
     missing: dict[Ep, str] = {}
-    for place in dict.fromkeys(wanted):
+    for place in dict.fromkeys(several):
         require_valid_choices(ep=(place, EVERYWHERE))
         try:
             tell(f"starting a process on {PROVIDERS[place].label}")
