@@ -166,6 +166,9 @@ def test_a_model_shows_what_was_found(row: dict[str, Any]) -> None:
         for phase in one["phases"].values():
             if phase["runs"]:
                 assert f"{phase['median_ms']:.3g} ms" in text
+    shown = text[text.index("median of all processes") :]
+    figures = ("first run", "new length", "steady", "memory", "session")
+    assert sorted(figures, key=shown.index) == [*figures]
     assert "A copy of the original took 1.012 of its time (0.987 to 1.100)" in text
     assert "A head split." in text
     assert "4 nodes, 1 fused, 1 on the CPU, 1 copies" in text
