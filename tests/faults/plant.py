@@ -1,22 +1,23 @@
 """Plants small faults, one at a time, and counts those that the tests of the same module notice.
 
 Run as ``python -m tests.faults.plant [--count 200] [--seed N] [--only PREFIX]``, or
-``make faults``. Faults are made by cosmic-ray: a bound moved, a comparison turned, a ``not`` more
-or less, ``or`` for ``and``, ``any`` for ``all``, another number. Each is planted in a copy of the
-repository, and the tests that stand where the module stands are run there:
-``tests/proof/test_budget*.py`` for ``graphfix/proof/budget.py``, for a pass also what its manual
-shows; if there are none, those of a few modules that import it, or all of the folder, where
-these take a minute at most. Survivors are listed, to be looked at: a condition whose loss no test
+``make faults``, on a system that can fork. Faults are made by cosmic-ray: a bound moved, a
+comparison turned, a ``not`` more or less, ``or`` for ``and``, ``any`` for ``all``, another number.
+Each is planted in a copy of the repository, and the tests that stand where the module stands are
+run there: ``tests/proof/test_budget*.py`` for ``graphfix/proof/budget.py``, for a pass also what
+its manual shows; if there are none, those of a few modules that import it, or all of the folder,
+where these take a minute at most. :mod:`tests.faults.loaded` plants most of them in a process that
+has these tests loaded. Survivors are listed, to be looked at: a condition whose loss no test
 notices is tested, or deleted. What :func:`is_no_fault` names is not planted.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import functools
 import importlib
-import multiprocessing
 import os
 import random
 import re
@@ -24,8 +25,9 @@ import shutil
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -34,6 +36,17 @@ from cosmic_ray import ast as trees
 from cosmic_ray import mutating
 from cosmic_ray.operators.operator import Operator
 from cosmic_ray.plugins import get_operator
+
+from tests.faults.loaded import (
+    FORK,
+    MORE_SECONDS,
+    OPTIONS,
+    PATIENCE,
+    Planter,
+    Verdict,
+    run_in_fork,
+    silence,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,17 +66,20 @@ OPERATORS = (
     *("core/ReplaceAndWithOr", "core/ReplaceOrWithAnd", "core/AddNot", "core/NumberReplacer"),
     *("core/ReplaceTrueWithFalse", "core/ReplaceFalseWithTrue"),
 )
-# Where the code is only words, a fault is a wrong word.
-UNTESTED = ("graphfix/wording.py", "graphfix/version.py")
+UNTESTED = {
+    "graphfix/wording.py": "it is only words: a fault is a wrong word",
+    "graphfix/version.py": "the same",
+    "graphfix/runtime/_windows.py": "Windows alone runs it: it asks DXGI",
+}
 # How long the tests may take without a fault: those of the module, and those of others.
 SECONDS = 240.0
 SECONDS_OF_OTHERS = 60.0
-# With a fault they may take a multiple, and some more: a loop may have no end now.
-PATIENCE, MORE_SECONDS = 4.0, 20.0
 MOST_FILES = 4  # tests of modules that import the one in question
-# Where the system can fork, each run of the tests begins with these imported already.
-PROCESSES = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")
-LIBRARIES = ("hypothesis", "numpy", "onnx", "onnx_ir", "onnx_shape_inference", "onnxruntime")
+# Each run of the tests begins with these imported already.
+LIBRARIES = (
+    *("click", "filelock", "hypothesis.extra.numpy", "numpy", "onnx.parser", "onnx.reference"),
+    *("onnx_ir", "onnx_shape_inference", "onnxruntime", "psutil", "rich"),
+)
 # Arguments that guard against mistakes of a programmer; right code does the same without.
 GUARDS = ("frozen=True", "strict=True")
 
@@ -199,6 +215,20 @@ def copy_repository(folder: Path) -> None:
         (folder / "graphfix" / name).symlink_to(folder / name, target_is_directory=True)
 
 
+def enter_copy(folder: Path, *, write_bytecode: bool = False) -> None:
+    """Let this process run tests in a copy of the repository, and print nothing.
+
+    Bytecode of a fault is not written: it would be taken for the module's, which may have the same
+    size and second.
+    """
+    os.chdir(folder)
+    sys.dont_write_bytecode = not write_bytecode
+    sys.path[:] = [str(folder), *(x for x in sys.path if Path(x).resolve() != ROOT)]
+    for name in [x for x in sys.modules if x.partition(".")[0] == "tests"]:
+        del sys.modules[name]
+    silence()
+
+
 @functools.cache
 def seconds_without_fault(folder: Path, tests: tuple[str, ...], most: float) -> float | None:
     """Return how long tests take in the copy as it is; None if they fail, or take too long."""
@@ -211,49 +241,85 @@ def run_tests(
     folder: Path, tests: tuple[str, ...], most: float, *, write_bytecode: bool = False
 ) -> bool:
     """Return whether tests pass in a copy; those that take more seconds than ``most`` do not."""
-    process = PROCESSES.Process(target=run_pytest, args=(folder, tests, write_bytecode))
-    process.start()
-    process.join(most)
-    if process.exitcode is None:
-        process.kill()
-        process.join()
-    return process.exitcode in (0, 5)
+
+    def work() -> int:
+        enter_copy(folder, write_bytecode=write_bytecode)
+        return pytest.main([*OPTIONS, *tests])
+
+    return run_in_fork(work, most) in (0, 5)
 
 
-def run_pytest(folder: Path, tests: tuple[str, ...], write_bytecode: bool) -> None:
-    """Run tests in a copy of the repository, and end the process with pytest's code.
+def judge_loaded(file: str, texts: list[str], folder: Path, most: float) -> list[Verdict]:
+    """Return the verdict on each fault of a module, planted where its tests are loaded.
 
-    Bytecode of a fault is not written: it would be taken for the module's, which may have the same
-    size and second.
+    Args:
+        file: The module.
+        texts: Its text with each fault.
+        folder: A copy of the repository.
+        most: How many seconds the tests may take without a fault; if they take longer, or fail,
+            there is no verdict.
     """
-    os.chdir(folder)
-    sys.dont_write_bytecode = not write_bytecode
-    sys.path[:] = [str(folder), *(x for x in sys.path if Path(x).resolve() != ROOT)]
-    for name in [x for x in sys.modules if x.partition(".")[0] == "tests"]:
-        del sys.modules[name]
-    with Path(os.devnull).open("w") as nowhere:
-        os.dup2(nowhere.fileno(), 1)
-        os.dup2(nowhere.fileno(), 2)
-        # Hypothesis is a plugin, and imported already.
-        quiet = ("-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning")
-        os._exit(pytest.main(["-x", "-q", *quiet, *tests]))
+    receiver, sender = FORK.Pipe(duplex=False)
+
+    def work() -> None:
+        enter_copy(folder)
+        planter = Planter(folder / file, texts, most, sender)
+        pytest.main([*OPTIONS, *nearest_tests(file)], plugins=[planter])
+
+    process = FORK.Process(target=work)
+    process.start()
+    sender.close()
+    verdicts = []
+    with contextlib.suppress(EOFError):
+        while True:
+            verdicts.append(receiver.recv())
+    process.join()
+    return verdicts
 
 
-def plant_fault(fault: Fault, folder: Path) -> tuple[bool | None, str]:
-    """Plant a fault in the copy; return whether the nearest tests notice, and the difference.
+def judge_faults(faults: list[Fault], folder: Path) -> Iterator[tuple[Fault, Verdict | None, str]]:
+    """Yield each of a module's faults, the verdict of the nearest tests, and what it changes.
 
     None stands for tests that fail, or take too long, without a fault.
     """
-    path, tests = folder / fault.file, nearest_tests(fault.file)
-    most = SECONDS if own_tests(fault.file) else SECONDS_OF_OTHERS
-    seconds = seconds_without_fault(folder, tests, most)
-    if seconds is None:
-        return None, f"without a fault its tests fail or take {most:.0f} s: {' '.join(tests)}"
-    with mutating.use_mutation(path, make_operator(fault.operator), fault.occurrence) as codes:
-        before, after = codes
-        noticed = not run_tests(folder, tests, PATIENCE * seconds + MORE_SECONDS)
-    lines = difflib.unified_diff(before.splitlines(), (after or "").splitlines(), lineterm="", n=0)
-    return noticed, "\n".join(x for x in lines if x[:3] not in ("---", "+++") and x[:2] != "@@")
+    file = faults[0].file
+    path, tests = folder / file, nearest_tests(file)
+    most = SECONDS if own_tests(file) else SECONDS_OF_OTHERS
+    text = path.read_text(encoding="utf-8")
+    texts = [
+        mutating.mutate_code(text, make_operator(fault.operator), fault.occurrence)
+        for fault in faults
+    ]
+    verdicts = judge_loaded(file, texts, folder, most)
+    for fault, text_with_fault, verdict in zip_longest(faults, texts, verdicts):
+        if verdict == "at import":
+            seconds = seconds_without_fault(folder, tests, most)
+            path.write_text(text_with_fault, encoding="utf-8")
+            passed = seconds and run_tests(folder, tests, PATIENCE * seconds + MORE_SECONDS)
+            path.write_text(text, encoding="utf-8")
+            verdict = None if seconds is None else "survives" if passed else "noticed"
+        yield fault, verdict, difference(text, text_with_fault)
+
+
+def difference(before: str, after: str) -> str:
+    """Return the lines that differ, each after ``-`` or ``+``."""
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0)
+    return "\n".join(x for x in lines if x[:3] not in ("---", "+++") and x[:2] != "@@")
+
+
+def room_of(file: str) -> str:
+    """Return the room of a module, as a reader looks for it."""
+    parts = file.split("/")
+    return parts[0] if parts[0] == "passes" else "/".join(parts[:2])
+
+
+def draw_faults(only: str, count: int, seed: int) -> list[Fault]:
+    """Draw faults of all modules whose path begins so, and print how many there are."""
+    chosen = [x for x in MODULES if x.startswith(only) and x not in UNTESTED]
+    every = [fault for file in chosen for fault in find_faults(ROOT / file)]
+    faults = random.Random(seed).sample(every, min(count, len(every)))
+    print(f"seed {seed}: {len(faults)} of {len(every)} faults in {len(chosen)} modules", flush=True)
+    return sorted(faults, key=lambda fault: (fault.file, fault.line))
 
 
 def main() -> int:
@@ -262,27 +328,28 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))
     parser.add_argument("--only", default="", help="modules whose path begins so")
-    given = parser.parse_args()
-    chosen = [x for x in MODULES if x.startswith(given.only) and x not in UNTESTED]
-    every = [fault for file in chosen for fault in find_faults(ROOT / file)]
-    faults = random.Random(given.seed).sample(every, min(given.count, len(every)))
-    print(f"seed {given.seed}: {len(faults)} of {len(every)} faults in {len(chosen)} modules")
+    options = parser.parse_args()
+    by_file = defaultdict[str, list[Fault]](list)
+    for fault in draw_faults(options.only, options.count, options.seed):
+        by_file[fault.file].append(fault)
     for library in LIBRARIES:
         importlib.import_module(library)
-    outcomes, begin = Counter[bool | None](), time.monotonic()
+    judged = defaultdict[str, Counter[bool]](Counter)  # of each room: noticed, or not
+    begin = time.monotonic()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "copy"
         copy_repository(folder)
-        for number, fault in enumerate(faults, 1):
-            noticed, difference = plant_fault(fault, folder)
-            outcomes[noticed] += 1
-            if not noticed:
-                verdict = "not judged" if noticed is None else "survives"
-                print(f"{verdict}: {fault}\n{difference}", flush=True)
-            if number % 10 == 0:
-                print(f"{number} after {time.monotonic() - begin:.0f} s", flush=True)
-    judged = outcomes[True] + outcomes[False]
-    print(f"{outcomes[True]} of {judged} faults were noticed, {outcomes[None]} not judged")
+        for file, faults in by_file.items():
+            for fault, verdict, changed in judge_faults(faults, folder):
+                if verdict is not None:
+                    judged[room_of(file)][verdict == "noticed"] += 1
+                if verdict != "noticed":
+                    print(f"{verdict or 'not judged'}: {fault}\n{changed}", flush=True)
+    total = sum(judged.values(), Counter[bool]())
+    unjudged = sum(map(len, by_file.values())) - total.total()
+    print(f"after {time.monotonic() - begin:.0f} s, {unjudged} not judged:")
+    for room, outcomes in [*sorted(judged.items()), ("all rooms", total)]:
+        print(f"{room}: {outcomes[True]} of {outcomes.total()} faults were noticed")
     return 0
 
 
