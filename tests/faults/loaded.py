@@ -203,11 +203,13 @@ class Planter:
         path: The module, in a copy of the repository.
         faults: The module's text with each fault.
         seconds: How long all tests may take without a fault.
-        verdicts: Where to the verdict on each is sent; none at all if the tests do not pass.
+        verdicts: Where to the verdict on each is sent; none at all if the tests do not pass, or
+            all are skipped here.
     """
 
     def __init__(self, path: Path, faults: list[str], seconds: float, verdicts: Connection) -> None:
         self.path, self.faults, self.seconds, self.verdicts = path, faults, seconds, verdicts
+        self.has_passed = False  # a test
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Send a verdict on each fault."""
@@ -220,16 +222,21 @@ class Planter:
                 self.path.write_text(text, encoding="utf-8")
         return True
 
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note that a test has passed."""
+        self.has_passed |= report.when == "call" and report.passed
+
     def _watch(self, session: pytest.Session) -> Passing | None:
         """Watch the tests in a fork, where what they leave behind is in nobody's way."""
         with tempfile.TemporaryFile() as notes:
 
             def work() -> int:
                 passing = watch_tests(session, self.path)
-                if passing is not None:
-                    pickle.dump((passing.calls, passing.seconds), notes)
-                    notes.flush()
-                return passing is None
+                if passing is None or not self.has_passed:
+                    return 1
+                pickle.dump((passing.calls, passing.seconds), notes)
+                notes.flush()
+                return 0
 
             if run_in_fork(work, self.seconds) != 0:
                 return None

@@ -280,7 +280,7 @@ def judge_loaded(file: str, texts: list[str], folder: Path, most: float) -> list
 def judge_faults(faults: list[Fault], folder: Path) -> Iterator[tuple[Fault, Verdict | None, str]]:
     """Yield each of a module's faults, the verdict of the nearest tests, and what it changes.
 
-    None stands for tests that fail, or take too long, without a fault.
+    None stands for tests that fail, take too long, or are all skipped without a fault.
     """
     file = faults[0].file
     path, tests = folder / file, nearest_tests(file)

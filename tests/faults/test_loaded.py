@@ -141,6 +141,15 @@ def test_the_tests_that_call_what_changed_judge_it(tmp_path: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="a process that has threads may not fork")
-@pytest.mark.parametrize("tests", [TESTS.replace("== 6", "== 7"), "import not_there"])
-def test_no_verdict_where_the_tests_fail_without_a_fault(tmp_path: Path, tests: str) -> None:
+@pytest.mark.parametrize(
+    "tests",
+    [
+        TESTS.replace("== 6", "== 7"),
+        "import not_there",
+        "import pytest; pytestmark = pytest.mark.skip(reason='not here')\n" + TESTS,
+    ],
+)
+def test_no_verdict_where_the_tests_fail_or_skip_without_a_fault(
+    tmp_path: Path, tests: str
+) -> None:
     assert _judge(tmp_path, tests, [("x < LIMIT", "x > LIMIT")]) == []
