@@ -34,7 +34,7 @@ FORK = multiprocessing.get_context("fork")
 # Hypothesis is a plugin, and imported already.
 OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning")
 # With a fault tests may take a multiple, and some more: a loop may have no end now.
-PATIENCE, MORE_SECONDS = 4.0, 20.0
+PATIENCE, MORE_SECONDS = 4.0, 30.0
 # A list that grows without end ends the process before it ends the machine.
 MOST_BYTES = 10 << 30
 
@@ -203,8 +203,8 @@ class Planter:
         path: The module, in a copy of the repository.
         faults: The module's text with each fault.
         seconds: How long all tests may take without a fault.
-        verdicts: Where to the verdict on each is sent; none at all if the tests do not pass, or
-            all are skipped here.
+        verdicts: Where to it is sent how many seconds the tests take, and then the verdict on each
+            fault; nothing if the tests do not pass, or all are skipped here.
     """
 
     def __init__(self, path: Path, faults: list[str], seconds: float, verdicts: Connection) -> None:
@@ -212,9 +212,10 @@ class Planter:
         self.has_passed = False  # a test
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Send a verdict on each fault."""
+        """Judge each fault."""
         passing = None if session.testsfailed else self._watch(session)
         if passing is not None:
+            self.verdicts.send(sum(passing.seconds))
             text = self.path.read_text(encoding="utf-8")
             for fault in self.faults:
                 self.path.write_text(fault, encoding="utf-8")  # for processes that tests start

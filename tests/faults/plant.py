@@ -49,7 +49,7 @@ from tests.faults.loaded import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from parso.tree import NodeOrLeaf
 
@@ -215,42 +215,34 @@ def copy_repository(folder: Path) -> None:
         (folder / "graphfix" / name).symlink_to(folder / name, target_is_directory=True)
 
 
-def enter_copy(folder: Path, *, write_bytecode: bool = False) -> None:
+def enter_copy(folder: Path) -> None:
     """Let this process run tests in a copy of the repository, and print nothing.
 
     Bytecode of a fault is not written: it would be taken for the module's, which may have the same
     size and second.
     """
     os.chdir(folder)
-    sys.dont_write_bytecode = not write_bytecode
+    sys.dont_write_bytecode = True
     sys.path[:] = [str(folder), *(x for x in sys.path if Path(x).resolve() != ROOT)]
     for name in [x for x in sys.modules if x.partition(".")[0] == "tests"]:
         del sys.modules[name]
     silence()
 
 
-@functools.cache
-def seconds_without_fault(folder: Path, tests: tuple[str, ...], most: float) -> float | None:
-    """Return how long tests take in the copy as it is; None if they fail, or take too long."""
-    begin = time.monotonic()
-    passed = run_tests(folder, tests, most, write_bytecode=True)
-    return time.monotonic() - begin if passed else None
-
-
-def run_tests(
-    folder: Path, tests: tuple[str, ...], most: float, *, write_bytecode: bool = False
-) -> bool:
+def run_tests(folder: Path, tests: Sequence[str], most: float) -> bool:
     """Return whether tests pass in a copy; those that take more seconds than ``most`` do not."""
 
     def work() -> int:
-        enter_copy(folder, write_bytecode=write_bytecode)
+        enter_copy(folder)
         return pytest.main([*OPTIONS, *tests])
 
     return run_in_fork(work, most) in (0, 5)
 
 
-def judge_loaded(file: str, texts: list[str], folder: Path, most: float) -> list[Verdict]:
-    """Return the verdict on each fault of a module, planted where its tests are loaded.
+def judge_loaded(
+    file: str, texts: list[str], folder: Path, most: float
+) -> tuple[float, list[Verdict]]:
+    """Return how long the tests of a module take, and the verdict on each fault in it.
 
     Args:
         file: The module.
@@ -269,12 +261,13 @@ def judge_loaded(file: str, texts: list[str], folder: Path, most: float) -> list
     process = FORK.Process(target=work)
     process.start()
     sender.close()
-    verdicts = []
+    messages = []
     with contextlib.suppress(EOFError):
         while True:
-            verdicts.append(receiver.recv())
+            messages.append(receiver.recv())
     process.join()
-    return verdicts
+    seconds, *verdicts = messages or [0.0]
+    return seconds, verdicts
 
 
 def judge_faults(faults: list[Fault], folder: Path) -> Iterator[tuple[Fault, Verdict | None, str]]:
@@ -290,14 +283,13 @@ def judge_faults(faults: list[Fault], folder: Path) -> Iterator[tuple[Fault, Ver
         mutating.mutate_code(text, make_operator(fault.operator), fault.occurrence)
         for fault in faults
     ]
-    verdicts = judge_loaded(file, texts, folder, most)
+    seconds, verdicts = judge_loaded(file, texts, folder, most)
     for fault, text_with_fault, verdict in zip_longest(faults, texts, verdicts):
         if verdict == "at import":
-            seconds = seconds_without_fault(folder, tests, most)
             path.write_text(text_with_fault, encoding="utf-8")
-            passed = seconds and run_tests(folder, tests, PATIENCE * seconds + MORE_SECONDS)
+            passed = run_tests(folder, tests, PATIENCE * seconds + MORE_SECONDS)
             path.write_text(text, encoding="utf-8")
-            verdict = None if seconds is None else "survives" if passed else "noticed"
+            verdict = "survives" if passed else "noticed"
         yield fault, verdict, difference(text, text_with_fault)
 
 

@@ -113,13 +113,15 @@ def _judge(folder: Path, tests: str, faults: list[tuple[str, str]]) -> list[load
 
     loaded.run_in_fork(work, 60.0)
     sender.close()
-    verdicts = []
+    messages = []
     while receiver.poll():
         try:
-            verdicts.append(receiver.recv())
+            messages.append(receiver.recv())
         except EOFError:
             break
     assert module.read_text(encoding="utf-8") == MODULE
+    seconds, *verdicts = messages or [0.0]
+    assert seconds >= 0
     return verdicts
 
 
