@@ -51,6 +51,24 @@ def test_thresholds_are_brought_back_to_the_input(case: str) -> None:
     assert found.thresholds == pytest.approx(thresholds)
 
 
+HALVES = (0.5, 2.5, -1.5, 1.5, -0.5)
+
+
+@pytest.mark.parametrize(
+    ("body", "scale"),
+    [
+        ("y = Round (x)", 1.0),
+        ("a = Mul (x, two) y = Round (a)", 0.5),
+        ("q = QuantizeLinear (x, half, z) y = DequantizeLinear (q, half, z)", 0.5),
+        ("a = Sigmoid (x) y = Round (a)", None),
+        ("a = Sigmoid (x) q = QuantizeLinear (a, half, z) y = DequantizeLinear (q, half, z)", None),
+    ],
+)
+def test_halves_are_brought_back_to_the_input(body: str, scale: float | None) -> None:
+    thresholds = [] if scale is None else [x * scale for x in HALVES]
+    assert uses(body, "float[N, 4] y").thresholds == pytest.approx(thresholds)
+
+
 @pytest.mark.parametrize(
     ("body", "output", "ties"),
     [
