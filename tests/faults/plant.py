@@ -311,7 +311,7 @@ def draw_faults(only: str, count: int, seed: int) -> list[Fault]:
     every = [fault for file in chosen for fault in find_faults(ROOT / file)]
     faults = random.Random(seed).sample(every, min(count, len(every)))
     print(f"seed {seed}: {len(faults)} of {len(every)} faults in {len(chosen)} modules", flush=True)
-    return sorted(faults, key=lambda fault: (fault.file, fault.line))
+    return faults
 
 
 def main() -> int:
@@ -332,11 +332,14 @@ def main() -> int:
         folder = Path(temporary) / "copy"
         copy_repository(folder)
         for file, faults in by_file.items():
+            outcomes = Counter[bool]()
             for fault, verdict, changed in judge_faults(faults, folder):
                 if verdict is not None:
-                    judged[room_of(file)][verdict == "noticed"] += 1
+                    outcomes[verdict == "noticed"] += 1
                 if verdict != "noticed":
-                    print(f"{verdict or 'not judged'}: {fault}\n{changed}", flush=True)
+                    print(f"{verdict or 'not judged'}: {fault}\n{changed}")
+            judged[room_of(file)] += outcomes
+            print(f"{file}: {outcomes[True]} of {outcomes.total()}", flush=True)
     total = sum(judged.values(), Counter[bool]())
     unjudged = sum(map(len, by_file.values())) - total.total()
     print(f"after {time.monotonic() - begin:.0f} s, {unjudged} not judged:")
