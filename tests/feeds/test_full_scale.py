@@ -34,6 +34,8 @@ def full_scale(text: str) -> FullScale | None:
         pytest.param("int16", "B, T", "3", "Mul (f, c)", PCM, id="int16 is samples"),
         pytest.param("int16", "B, 2, T", "3", "Mul (f, c)", PCM, id="of two channels"),
         pytest.param("int16", "1, 512", "3", "Mul (f, c)", PCM, id="of a fixed window"),
+        pytest.param("int16", "B, 8, T", "3", "Mul (f, c)", PCM, id="of many channels"),
+        pytest.param("int16", "B, 9, T", "3", "Mul (f, c)", None, id="of too many"),
         pytest.param("int32", "B, T", "2147483648", "Div (f, c)", FullScale(2.0**31, 2.0**27)),
         pytest.param("int64", "B, T", "3", "Mul (f, c)", None, id="any whole number"),
         pytest.param("float", "B, T", "32768", "Div (f, c)", PCM, id="brought to 1"),
