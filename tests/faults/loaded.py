@@ -35,6 +35,8 @@ FORK = multiprocessing.get_context("fork")
 OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning")
 # With a fault tests may take a multiple, and some more: a loop may have no end now.
 PATIENCE, MORE_SECONDS = 4.0, 30.0
+# How much longer than on an idle machine it may take where others work, too.
+BUSY = 10
 # A list that grows without end ends the process before it ends the machine.
 MOST_BYTES = 10 << 30
 
@@ -123,10 +125,17 @@ def silence() -> None:
         os.dup2(nowhere.fileno(), 2)
 
 
-def run_in_fork(work: Callable[[], int], seconds: float) -> int | None:
+def run_in_fork(
+    work: Callable[[], int], seconds: float, processor_seconds: int | None = None
+) -> int | None:
     """Return what work in a fork returns, or what ended it; None if it takes more seconds.
 
     The fork is the first of a group of processes: what it starts ends with it.
+
+    Args:
+        work: What to do there.
+        seconds: How long it may take, by the clock.
+        processor_seconds: How long by the processor's, which other processes do not slow down.
     """
 
     def begin() -> None:
@@ -134,6 +143,8 @@ def run_in_fork(work: Callable[[], int], seconds: float) -> int | None:
         silence()
         if sys.platform == "linux":  # macOS refuses
             resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+        if processor_seconds is not None:
+            resource.setrlimit(resource.RLIMIT_CPU, (processor_seconds, processor_seconds))
         os._exit(work())
 
     process = FORK.Process(target=begin)
@@ -202,12 +213,12 @@ class Planter:
     Args:
         path: The module, in a copy of the repository.
         faults: The module's text with each fault.
-        seconds: How long all tests may take without a fault.
+        seconds: How long all tests may take without a fault, by the processor's clock.
         verdicts: Where to it is sent how many seconds the tests take, and then the verdict on each
             fault; nothing if the tests do not pass, or all are skipped here.
     """
 
-    def __init__(self, path: Path, faults: list[str], seconds: float, verdicts: Connection) -> None:
+    def __init__(self, path: Path, faults: list[str], seconds: int, verdicts: Connection) -> None:
         self.path, self.faults, self.seconds, self.verdicts = path, faults, seconds, verdicts
         self.has_passed = False  # a test
 
@@ -239,7 +250,7 @@ class Planter:
                 notes.flush()
                 return 0
 
-            if run_in_fork(work, self.seconds) != 0:
+            if run_in_fork(work, BUSY * self.seconds, self.seconds) != 0:
                 return None
             notes.seek(0)
             return Passing(*pickle.load(notes))

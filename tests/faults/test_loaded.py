@@ -107,7 +107,7 @@ def _judge(folder: Path, tests: str, faults: list[tuple[str, str]]) -> list[load
 
     def work() -> int:
         sys.path.insert(0, str(folder))
-        planter = loaded.Planter(module, texts, 20.0, sender)
+        planter = loaded.Planter(module, texts, 20, sender)
         options = (*loaded.OPTIONS, "-p", "no:xdist", "--rootdir", str(folder), "-c", os.devnull)
         return pytest.main([*options, str(folder)], plugins=[planter])
 
