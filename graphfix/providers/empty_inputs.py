@@ -73,15 +73,30 @@ def find_empty_inputs(
         names = {name for dim in (*dims, *new_dims) for name in _names_in(dim)}
         if (data not in counted and not names <= input_names) or rules.kernel_of(node) is None:
             continue
-        at = {
-            name: LARGE_SIZES + APART * i if name in input_names else np.zeros_like(LARGE_SIZES)
-            for i, name in enumerate(sorted(names))
-        }
-        is_full = ~_is_zero(new_dims, at).any(axis=0)
-        is_empty = _is_zero(dims, at) & is_full
-        axes = tuple(int(x) for x in np.flatnonzero(is_empty.any(axis=1)))
+        axes = _empty_axes(dims, new_dims, names, input_names)
         if axes:
             yield EmptyInput(node, axes, any(dims[axis] == 0 for axis in axes))
+
+
+def _empty_axes(
+    dims: Sequence[Dim], new_dims: Sequence[Dim], names: set[str], input_names: frozenset[str]
+) -> tuple[int, ...]:
+    """Return the axes of size 0 at some sizes at which the result is not empty.
+
+    Args:
+        dims: The input's dims.
+        new_dims: The result's.
+        names: The names in both.
+        input_names: Those that are sizes of the model's inputs: large ones. The others count what
+            is found in data: nothing.
+    """
+    at = {
+        name: LARGE_SIZES + APART * i if name in input_names else np.zeros_like(LARGE_SIZES)
+        for i, name in enumerate(sorted(names))
+    }
+    is_full = ~_is_zero(new_dims, at).any(axis=0)
+    is_empty = _is_zero(dims, at) & is_full
+    return tuple(int(x) for x in np.flatnonzero(is_empty.any(axis=1)))
 
 
 def _names_in(dim: Dim) -> frozenset[str]:
