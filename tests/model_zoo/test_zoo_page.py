@@ -17,7 +17,7 @@ from graphfix.model_zoo.figures import FIGURES, make_figure, merge_figures
 from graphfix.model_zoo.model_process import Request
 from graphfix.model_zoo.recipe import Recipe
 from tests import browser
-from tests.dml import headline, picture
+from tests.dml import picture
 
 ROOT = Path(__file__).parents[2]
 EVIL = '</script><script>document.title = "hacked"</script><img src=x onerror=alert(1)>&"<!--'
@@ -267,16 +267,6 @@ class TestBrowser:
             assert len(cells) == len(FIGURES)
             for name, text in cells:
                 assert text == zoo_page.figure_cell(name, wanted["figures"][name])
-
-
-class TestHeadline:
-    """The table of README is that of ``docs/headline.json``."""
-
-    def test_it_is_not_stale(self) -> None:
-        data = json.loads((ROOT / "docs/headline.json").read_text(encoding="utf-8"))
-        readme = (ROOT / "README.md").read_text(encoding="utf-8")
-        assert headline.into_readme(readme, data) == readme
-        assert headline.summary(data["rows"]) == {k: data[k] for k in ("counts", "worst_float32")}
 
 
 class TestPicture:
