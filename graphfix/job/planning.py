@@ -134,19 +134,32 @@ def count_kernels(before: ir.Model, after: ir.Model, *, always: bool = False) ->
     }
 
 
-def kernels_per_run(model: ir.Model) -> dict[str, int] | None:
+def kernels_per_run(model: ir.Model, ep: DeviceEp = "dml") -> dict[str, int] | None:
     """Predict the kernels per run; None where ONNX Runtime rejects the model.
 
     Returns:
-        How many there are in ``all``, how many of them on ``directml`` and on the ``cpu``, and how
-        many are ``recompiled`` where another length comes.
+        How many there are in ``all``, how many of them on the provider, by its name (``directml``
+        or ``webgpu``), and on the ``cpu``; how many ``copies`` between them; and how many kernels
+        are ``recompiled`` where another length comes.
     """
+    prediction = plan_or_none(model, ep)
+    return None if prediction is None else kernels_of_plan(prediction)
+
+
+def plan_or_none(model: ir.Model, ep: DeviceEp = "dml") -> ProviderPlan | None:
+    """Return the plan of a model; None where ONNX Runtime rejects it."""
     try:
-        prediction = plan(model)
+        return plan(model, ep=ep)
     except ModelError:
         return None
-    on = {"directml": prediction.on_device, "cpu": prediction.steps_on("cpu")}
-    return {"all": sum(on.values()), **on, "recompiled": prediction.recompiled}
+
+
+def kernels_of_plan(prediction: ProviderPlan) -> dict[str, int]:
+    """Return the kernels per run as :func:`kernels_per_run` does."""
+    name = {"dml": "directml"}.get(prediction.ep, prediction.ep)
+    on = {name: prediction.on_device, "cpu": prediction.steps_on("cpu")}
+    counts = {"copies": prediction.steps_on("copy"), "recompiled": prediction.recompiled}
+    return {"all": sum(on.values()), **on, **counts}
 
 
 def placement_strip(path: str | Path) -> list[tuple[str, int]]:
