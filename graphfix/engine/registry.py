@@ -51,7 +51,7 @@ FUSIONS = (
     *("stack-tables", "gemm-matmul", "split-packed", "fuse-residual"),
     *("fuse-rotary", "unpad-heads", "fuse-attention", "group-heads", "turn-back"),
     *("join-conditions", "fuse-projections", "join-products", "fuse-gelu"),
-    *("fuse-softplus", "scale-weights", "merge-biases", "fuse-spectrum"),
+    *("fuse-softplus", "fuse-snake", "scale-weights", "merge-biases", "fuse-spectrum"),
     *("split-gate", "fuse-norm", "fuse-affine", "fuse-matmul", "mask-select"),
 )
 SAVINGS = (

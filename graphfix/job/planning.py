@@ -28,6 +28,7 @@ from graphfix.graph.walks import nodes_of
 from graphfix.job.checking import check
 from graphfix.providers.directml.plan import DirectMLPlanner
 from graphfix.providers.plan import Planner, ProviderPlan
+from graphfix.providers.read_back import bytes_read_back
 from graphfix.providers.table import DeviceEp
 from graphfix.providers.webgpu.plan import WebGPUPlanner
 from graphfix.runtime.load_check import lacks_kernel
@@ -86,7 +87,11 @@ def plan(
         stand_in.restore_weights(extended)
     prediction = planner(model, basic, extended).build_plan(sizes, notes)
     forced = forced_sizes_of(model) if prediction.dims else {}
-    return replace(prediction, forced={name: x.size for name, x in forced.items()})
+    return replace(
+        prediction,
+        forced={name: x.size for name, x in forced.items()},
+        read_back=bytes_read_back(model, sizes),
+    )
 
 
 def note_errors(prediction: ProviderPlan, model: ModelLike) -> ProviderPlan:
