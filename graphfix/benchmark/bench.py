@@ -21,7 +21,7 @@ from graphfix.benchmark.bench_result import (
     Setup,
     Timed,
 )
-from graphfix.benchmark.candidate import Entrant, MapFeeds, read_entrant
+from graphfix.benchmark.candidate import Entrant, MapFeeds, ReadOutputs, read_entrant
 from graphfix.benchmark.interleave import Course, FailedError, take_turns
 from graphfix.benchmark.timed_process import Trial, describe_machine, time_in_process
 from graphfix.benchmark.timing import Timing, compare_timings, time_ratio
@@ -92,6 +92,7 @@ def bench(
     careful: bool = False,
     copy: bool = True,
     map_feeds: Sequence[MapFeeds | None] | None = None,
+    read_outputs: Sequence[ReadOutputs | None] | None = None,
     tolerance: Tolerance | None = None,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
@@ -116,6 +117,8 @@ def bench(
             tell two models apart; without it, ratios are reported unchecked.
         map_feeds: For each model, what makes its inputs from those of the first; None for those
             that take the same.
+        read_outputs: For each model, what returns the outputs of the first as its own tell them;
+            None for those that have the same.
         tolerance: How far outputs may differ from those of the first model on the CPU; a hundred
             times further where one computes in float16.
         seed: The same seed makes the same inputs, and draws the same orders of processes.
@@ -141,7 +144,7 @@ def bench(
         runs or usual.runs,
         usual.seconds if seconds is None else seconds,
     )
-    entrants, results = _read_entrants(models, map_feeds)
+    entrants, results = _read_entrants(models, map_feeds, read_outputs)
     tell("making inputs")
     plan = plan_setups(
         models[0], entrants, one_size_by_dim(dims), one_size_by_dim(other), fixed=fixed, seed=seed
@@ -208,7 +211,9 @@ def _fitting_entrants(
 
 
 def _read_entrants(
-    models: Sequence[StrPath], map_feeds: Sequence[MapFeeds | None] | None
+    models: Sequence[StrPath],
+    map_feeds: Sequence[MapFeeds | None] | None,
+    read_outputs: Sequence[ReadOutputs | None] | None,
 ) -> tuple[list[Entrant | None], list[dict[str, Result]]]:
     """Read the models; an unreadable one, unless it is the first, becomes a result.
 
@@ -219,7 +224,13 @@ def _read_entrants(
     for i, model in enumerate(models):
         results.append({})
         try:
-            entrants.append(read_entrant(model, map_feeds[i] if map_feeds else None))
+            entrants.append(
+                read_entrant(
+                    model,
+                    map_feeds[i] if map_feeds else None,
+                    read_outputs[i] if read_outputs else None,
+                )
+            )
         except ModelError as error:
             if not i or not Path(model).exists():
                 raise

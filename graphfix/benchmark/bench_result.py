@@ -45,11 +45,13 @@ class Observations:
             and shape over all runs.
         placed: Where each node ran.
         peak_memory: The peak memory of the process, in bytes; None if unavailable.
+        read_back: How many bytes the outputs of a run at the first shape have.
     """
 
     diffs: tuple[OutputDiff, ...] = ()
     placed: NodePlacement = field(default_factory=NodePlacement)
     peak_memory: int | None = None
+    read_back: int = 0
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ class Result:
             "copy": {name: ratio.to_json() for name, ratio in self.copy.items()},
             "placement": self.seen.placed.to_json(),
             "peak_memory_bytes": self.seen.peak_memory,
+            "read_back_bytes": self.seen.read_back,
             "outputs": [{x: getattr(d, x) for x in _DIFF_FIELDS} for d in self.seen.diffs],
         }
 

@@ -8,6 +8,7 @@ import click
 from graphfix.benchmark.bench_result import PHASES, STEADY, Benchmark, Result, Setup
 from graphfix.benchmark.timing import Claim, Ratio, Timing
 from graphfix.cli import _terminal
+from graphfix.providers.read_back import read_back_text
 from graphfix.providers.table import PROVIDERS
 from graphfix.spec.quoting import quote_name
 from graphfix.wording import plural, terminal_width
@@ -141,6 +142,7 @@ def _print_facts(name: str, result: Result, label: str, *, verbose: bool) -> Non
     if verbose:
         for node in result.seen.placed.nodes:
             _terminal.print_row("", f"{node.provider}  {node.op}  {node.name}")
+    _terminal.print_row("", f"outputs: {read_back_text(result.seen.read_back)} read back")
     if result.seen.peak_memory is not None:
         _terminal.print_row("", f"memory: {result.seen.peak_memory / _MIB:.0f} MiB at the peak")
 

@@ -59,6 +59,7 @@ class FailedRepair:
         why: What was wrong.
         instead: The pass that repairs them in its place, as ``-p`` takes it, or "".
         raised: Whether the pass raised, and was rolled back.
+        costs: Whether nothing was wrong, but a run takes more kernels with the pass.
     """
 
     by: str
@@ -66,6 +67,7 @@ class FailedRepair:
     why: str
     instead: str = ""
     raised: bool = False
+    costs: bool = False
 
     def row(self, *, verbose: bool = False) -> Row:
         """Return a row that says what was skipped or done in another way, and why."""
@@ -77,6 +79,24 @@ class FailedRepair:
         if self.raised:
             return Row("left out", f"{self.why}; what it did was rolled back", "yellow")
         return Row("left out", f"{self.by}{places}: with it {self.why}", "yellow")
+
+
+@dataclass(frozen=True)
+class CostlyPass:
+    """A pass with which a run takes more than with the original, and which stays.
+
+    Attributes:
+        by: The pass as ``-p`` takes it.
+        why: What a run takes with it, and why it stays.
+    """
+
+    by: str
+    why: str
+
+    @property
+    def row(self) -> Row:
+        """Return a row that says what the pass costs."""
+        return Row("kept", f"{self.by}: with it a run takes {self.why}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,7 +122,9 @@ class Report(Proof):
         padded: The result of the padded check, of a model that got an input of lengths, or None.
         memory: What verification was expected to need, in bytes
             (:meth:`graphfix.runtime.memory_need.MemoryNeed.to_json`), or None if nothing was run.
-        left: The bad places: repairs that were skipped or replaced because the verdict failed.
+        left: The bad places: repairs that were skipped or replaced because the verdict failed, or
+            because a run takes more kernels with them.
+        kept: The passes that raise a count of kernels above the original's, and stay.
         searched: The result of the search for bad places, in a sentence; "" if there was none.
         met: Whether the float16 result met its gate in all cases of its search; None without one.
         endless: Passes that were stopped while they still changed something, as ``-p`` takes them:
@@ -123,6 +145,7 @@ class Report(Proof):
     kernels: Kernels | None = field(default=None)
     hazards: Hazards | None = field(default=None)
     left: tuple[FailedRepair, ...] = ()
+    kept: tuple[CostlyPass, ...] = ()
     searched: str = ""
     met: bool | None = None
     endless: tuple[str, ...] = ()
@@ -161,7 +184,7 @@ class Report(Proof):
             return f"Failed: the repaired model {fault}"
         if "top-1" in str(self.verdict):
             return "Rounded to float16, within what that pass promises"
-        if self.left:
+        if not all(x.costs for x in self.left):
             return "Repaired except bad places, and it computes the same"
         return "Repaired, and it computes the same" if self.changed else "No automatic repair"
 
@@ -186,6 +209,7 @@ class Report(Proof):
             rows.append(Row("padded", str(self.padded), "green" if self.padded else "red"))
         rows.append(self._repairs_row())
         rows += [x.row(verbose=verbose) for x in self.left]
+        rows += [x.row for x in self.kept]
         if self.searched:
             rows.append(Row("searched", self.searched))
         rows += endless_rows(self.endless)

@@ -28,6 +28,7 @@ from graphfix.graph.walks import nodes_of
 from graphfix.job.checking import check
 from graphfix.providers.directml.plan import DirectMLPlanner
 from graphfix.providers.plan import Planner, ProviderPlan
+from graphfix.providers.read_back import bytes_read_back
 from graphfix.providers.table import PROVIDERS, DeviceEp
 from graphfix.providers.webgpu.plan import WebGPUPlanner
 from graphfix.runtime.load_check import lacks_kernel
@@ -86,7 +87,11 @@ def plan(
         stand_in.restore_weights(extended)
     prediction = planner(model, basic, extended).build_plan(sizes, notes)
     forced = forced_sizes_of(model) if prediction.dims else {}
-    return replace(prediction, forced={name: x.size for name, x in forced.items()})
+    return replace(
+        prediction,
+        forced={name: x.size for name, x in forced.items()},
+        read_back=bytes_read_back(model, sizes),
+    )
 
 
 def note_errors(prediction: ProviderPlan, model: ModelLike) -> ProviderPlan:
@@ -136,17 +141,27 @@ def kernels_per_run(model: ir.Model, ep: DeviceEp = "dml") -> dict[str, int] | N
     """Predict the kernels per run; None where ONNX Runtime rejects the model.
 
     Returns:
-        How many there are in ``all``, how many of them on the provider, ``directml`` or
-        ``webgpu``, and on the ``cpu``, how many tensors are copied (``copies``), and how many
-        kernels are ``recompiled`` where another length comes.
+        How many there are in ``all``, how many of them on the provider, by its name (``directml``
+        or ``webgpu``), and on the ``cpu``; how many ``copies`` between them; and how many kernels
+        are ``recompiled`` where another length comes.
     """
+    prediction = plan_or_none(model, ep)
+    return None if prediction is None else kernels_of_plan(prediction)
+
+
+def plan_or_none(model: ir.Model, ep: DeviceEp = "dml") -> ProviderPlan | None:
+    """Return the plan of a model; None where ONNX Runtime rejects it."""
     try:
-        prediction = plan(model, ep=ep)
+        return plan(model, ep=ep)
     except ModelError:
         return None
-    on = {PROVIDERS[ep].key: prediction.on_device, "cpu": prediction.steps_on("cpu")}
-    rest = {"recompiled": prediction.recompiled, "copies": prediction.steps_on("copy")}
-    return {"all": sum(on.values()), **on, **rest}
+
+
+def kernels_of_plan(prediction: ProviderPlan) -> dict[str, int]:
+    """Return the kernels per run as :func:`kernels_per_run` does."""
+    on = {PROVIDERS[prediction.ep].key: prediction.on_device, "cpu": prediction.steps_on("cpu")}
+    counts = {"copies": prediction.steps_on("copy"), "recompiled": prediction.recompiled}
+    return {"all": sum(on.values()), **on, **counts}
 
 
 def placement_strip(path: str | Path, ep: DeviceEp = "dml") -> list[tuple[str, int]]:

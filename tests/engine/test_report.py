@@ -50,6 +50,11 @@ def texts(of: Report, label: str, *, verbose: bool = False) -> list[str]:
         ),
         (FailedRepair("p", ("a",), "it failed", "q"), "instead", "q at a: with p it failed"),
         (
+            FailedRepair("p", (), "a run takes 2 copies", costs=True),
+            "left out",
+            "p: with it a run takes 2 copies",
+        ),
+        (
             FailedRepair("p", (), "it raised", raised=True),
             "left out",
             "it raised; what it did was rolled back",
