@@ -159,8 +159,7 @@ def plan_or_none(model: ir.Model, ep: DeviceEp = "dml") -> ProviderPlan | None:
 
 def kernels_of_plan(prediction: ProviderPlan) -> dict[str, int]:
     """Return the kernels per run as :func:`kernels_per_run` does."""
-    name = PROVIDERS[prediction.ep].key
-    on = {name: prediction.on_device, "cpu": prediction.steps_on("cpu")}
+    on = {PROVIDERS[prediction.ep].key: prediction.on_device, "cpu": prediction.steps_on("cpu")}
     counts = {"copies": prediction.steps_on("copy"), "recompiled": prediction.recompiled}
     return {"all": sum(on.values()), **on, **counts}
 
