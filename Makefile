@@ -134,12 +134,12 @@ windows: $(STAMP)  ## Run the tests natively in the Windows Python of make dml (
 	UV=$(BIN)/uv dml/windows.sh $(WINDOWS)
 
 # What was run is kept in build/edges and build/survey: a run that was stopped goes on where it was.
-DIRECTMLS ?= directml windowsml
-edges: $(STAMP)  ## Run every operator at edge values on both DirectMLs (an hour; DIRECTMLS=directml)
-	for x in $(DIRECTMLS); do GRAPHFIX_DML_VERSION=$$x $(BIN)/python tests/dml/edges.py || exit; done
+SURVEYED ?= directml windowsml webgpu
+edges: $(STAMP)  ## Run every operator at edge values on both DirectMLs and WebGPU (SURVEYED=webgpu)
+	for x in $(SURVEYED); do $(BIN)/python -m tests.survey.edges --ep $$x || exit; done
 
-survey: $(STAMP)  ## Run a case of each kind of each operator on both DirectMLs (an hour)
-	for x in $(DIRECTMLS); do GRAPHFIX_DML_VERSION=$$x $(BIN)/python tests/dml/survey/run.py || exit; done
+survey: $(STAMP)  ## Run a case of each kind of each operator on both DirectMLs and WebGPU (an hour)
+	for x in $(SURVEYED); do $(BIN)/python -m tests.survey.run --ep $$x || exit; done
 
 wheel: $(STAMP)  ## Build a wheel into dist/ and check what is in it
 	rm -rf build/lib build/bdist.* dist

@@ -26,7 +26,7 @@ from onnx import TensorProto, helper, numpy_helper
 import graphfix
 from graphfix.errors import GraphfixError
 from graphfix.feeds.case_search import make_cases
-from tests.dml.edge_cases import OPSET, Graph, graphs
+from tests.survey.edge_cases import OPSET, Graph, graphs
 
 ROOT = Path(__file__).resolve().parents[1]
 EDGES = ROOT / "graphfix" / "providers" / "directml" / "edges.csv"

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from graphfix.job.comparing import verify
     from graphfix.job.explaining import Explanation, explain
     from graphfix.job.fix import fix
+    from graphfix.job.merging import Merged, merge
     from graphfix.job.planning import plan
     from graphfix.model_zoo.zoo import Zoo, zoo
     from graphfix.probing.padded import PaddedVerdict, padded
@@ -64,6 +65,7 @@ _HOMES = {
     "graphfix.job.checking": "check",
     "graphfix.job.explaining": "Explanation explain",
     "graphfix.job.fix": "fix",
+    "graphfix.job.merging": "Merged merge",
     "graphfix.job.planning": "plan",
     "graphfix.job": "repair_file",
     "graphfix.probing.padded": "PaddedVerdict padded",
@@ -88,13 +90,14 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names.spli
 _MODULES = frozenset({"graph", "integrations", "ops", "testing"})
 
 # Verbs; files; passes of one's own; results; deployment; errors.
-__all__ = ["bench", "check", "explain", "fix", "padded", "plan", "reduce", "run", "ship"]
-__all__ += ["verify", "zoo"]
+__all__ = ["bench", "check", "explain", "fix", "merge", "padded", "plan", "reduce", "run"]
+__all__ += ["ship", "verify", "zoo"]
 __all__ += ["load", "repair_file", "save", "ship_file"]
 __all__ += ["Builder", "Check", "Match", "NodePass", "Pass", "Skip", "View"]
 __all__ += ["get_pass", "load_plugin"]
 __all__ += ["Benchmark", "Change", "Explanation", "Finding", "Findings"]
 __all__ += [
+    "Merged",
     "PaddedVerdict",
     "PassReport",
     "ProviderPlan",

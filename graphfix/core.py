@@ -26,6 +26,8 @@ from graphfix.spec import options
 from graphfix.wording import Displayable, Row, group_pairs, kebab_case, plural
 
 Feeds = Mapping[str, npt.NDArray[np.generic]]
+Readings = Mapping[str, npt.NDArray[np.generic] | None]
+"""Outputs by name; None for one that a pass drops on purpose, of which nothing can be said."""
 
 Safety = Literal["exact", "valid-rows", "conditional"]
 """What a repair keeps: every number, up to rounding of the same sum; the numbers within the valid
@@ -67,6 +69,28 @@ def feeds_after(passes: Iterable[Check], old: Feeds) -> Feeds:
         if isinstance(check, Pass):
             old = check.feeds(old)
     return old
+
+
+def read_outputs(passes: Iterable[Check], new: Readings, old: Readings) -> Readings:
+    """Return the outputs of the model before ``passes``, as the outputs after them tell them.
+
+    Args:
+        passes: The passes, in the order in which they ran.
+        new: The outputs of the repaired model.
+        old: The outputs of the model before, for the same inputs.
+    """
+    chosen = [x for x in passes if isinstance(x, Pass)]
+    between = [old]
+    for check in chosen:
+        between.append(check.outputs(between[-1]))
+    for check, before in zip(reversed(chosen), reversed(between[:-1]), strict=True):
+        new = check.read_outputs(new, before)
+    return new
+
+
+def changes_outputs(check: Check) -> bool:
+    """Return whether a pass changes which outputs there are, or what they are called."""
+    return isinstance(check, Pass) and type(check).read_outputs is not Pass.read_outputs
 
 
 @dataclass(frozen=True)
@@ -319,6 +343,29 @@ class Pass(Check, ir.passes.InPlacePass):
         """
         return old
 
+    def outputs(self, old: Readings) -> Readings:
+        """Return the outputs of the repaired model, given those of the model before.
+
+        A pass that changes the outputs overrides this and :meth:`read_outputs`, so that it too can
+        be verified.
+        """
+        return old
+
+    def read_outputs(self, new: Readings, old: Readings) -> Readings:
+        """Return the outputs of the model before, as those of the repaired model tell them.
+
+        What is compared are these and ``old``: where the repaired model tells less, as that some
+        scores are at most so large, the rest is as in ``old``.
+
+        Args:
+            new: The outputs of the repaired model.
+            old: The outputs of the model before, for the same inputs.
+        """
+        return new
+
+    def add_references(self, model: ir.Model) -> None:
+        """Add outputs to the original with which new outputs of the repaired model are compared."""
+
     def pads(self, model: ir.Model) -> str:
         """Return the axis that a :attr:`safe_to_pad` pass looked along, as ``audio.2``."""
         return ""
@@ -327,6 +374,13 @@ class Pass(Check, ir.passes.InPlacePass):
         """Yield the passes to try in place of this one after a failed proof, the best first.
 
         That is the same pass with other options, or another one.
+        """
+        yield from ()
+
+    def cheaper(self) -> Iterator[Pass]:
+        """Yield the passes that repair the same with fewer kernels, the best first.
+
+        They are tried where a model takes more kernels than before.
         """
         yield from ()
 

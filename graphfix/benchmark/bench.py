@@ -22,7 +22,7 @@ from graphfix.benchmark.bench_result import (
     Setup,
     Timed,
 )
-from graphfix.benchmark.candidate import Entrant, MapFeeds, read_entrant
+from graphfix.benchmark.candidate import Entrant, MapFeeds, ReadOutputs, read_entrant
 from graphfix.benchmark.interleave import Course, FailedError, take_turns
 from graphfix.benchmark.places import find_places
 from graphfix.benchmark.timed_process import Trial, time_in_process
@@ -93,6 +93,7 @@ def bench(
     careful: bool = False,
     copy: bool = True,
     map_feeds: Sequence[MapFeeds | None] | None = None,
+    read_outputs: Sequence[ReadOutputs | None] | None = None,
     tolerance: Tolerance | None = None,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
@@ -119,6 +120,8 @@ def bench(
             tell two models apart; without it, ratios are reported unchecked.
         map_feeds: For each model, what makes its inputs from those of the first; None for those
             that take the same.
+        read_outputs: For each model, what returns the outputs of the first as its own tell them;
+            None for those that have the same.
         tolerance: How far outputs may differ from those of the first model on the CPU; a hundred
             times further where one computes in float16.
         seed: The same seed makes the same inputs, and draws the same orders of processes.
@@ -136,7 +139,7 @@ def bench(
     models = [as_model_file(x, scratch.path / f"model-{i}.onnx") for i, x in enumerate(sources)]
     _require_positive(runs=runs, processes=processes)
     tell = progress or (lambda _: None)
-    entrants, results = _read_entrants(models, map_feeds)
+    entrants, results = _read_entrants(models, map_feeds, read_outputs)
     places = find_places(ep, tell)
     efforts = {x: (CAREFUL if careful else EFFORT)[x] for x in places.about}
     tell("making inputs")
@@ -218,7 +221,9 @@ def _fitting_entrants(
 
 
 def _read_entrants(
-    models: Sequence[StrPath], map_feeds: Sequence[MapFeeds | None] | None
+    models: Sequence[StrPath],
+    map_feeds: Sequence[MapFeeds | None] | None,
+    read_outputs: Sequence[ReadOutputs | None] | None,
 ) -> tuple[list[Entrant | None], list[dict[str, Result]]]:
     """Read the models; an unreadable one, unless it is the first, becomes a result.
 
@@ -229,7 +234,13 @@ def _read_entrants(
     for i, model in enumerate(models):
         results.append({})
         try:
-            entrants.append(read_entrant(model, map_feeds[i] if map_feeds else None))
+            entrants.append(
+                read_entrant(
+                    model,
+                    map_feeds[i] if map_feeds else None,
+                    read_outputs[i] if read_outputs else None,
+                )
+            )
         except ModelError as error:
             if not i or not Path(model).exists():
                 raise

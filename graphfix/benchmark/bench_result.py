@@ -50,10 +50,12 @@ class Observations:
         diffs: How its outputs differ from the first model's on the CPU; the worst of each output
             and shape over all runs.
         placed: Where each node ran.
+        read_back: How many bytes the outputs of a run at the first shape have.
     """
 
     diffs: tuple[OutputDiff, ...] = ()
     placed: NodePlacement = field(default_factory=NodePlacement)
+    read_back: int = 0
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ class Result:
             "copy": {name: ratio.to_json() for name, ratio in self.copy.items()},
             "placement": self.seen.placed.to_json(),
             "peak_memory_bytes": self.peak_memory,
+            "read_back_bytes": self.seen.read_back,
             "outputs": [{x: getattr(d, x) for x in _DIFF_FIELDS} for d in self.seen.diffs],
         }
 

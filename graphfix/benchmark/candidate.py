@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from graphfix.core import Readings
 from graphfix.errors import FeedError
 from graphfix.feeds.full_lengths import add_full_lengths
 from graphfix.files import io
@@ -20,6 +21,8 @@ from graphfix.runtime.port import Array, Feeds
 from graphfix.runtime.random_nodes import first_random_node, seed_model
 
 MapFeeds = Callable[[Feeds], Feeds]
+# Returns the first model's outputs as a model's own tell them, from the outputs of both.
+ReadOutputs = Callable[[Readings, Readings], Readings]
 
 
 @dataclass(frozen=True)
@@ -30,11 +33,13 @@ class Entrant:
         graph: Its graph.
         source: What to load: its file, or the graph with seeds if it draws random numbers.
         map_feeds: Makes inputs for it from those of the first model.
+        read_outputs: Returns the first model's outputs as its own tell them.
     """
 
     graph: ir.Model
     source: Source
     map_feeds: MapFeeds
+    read_outputs: ReadOutputs = lambda new, _: new
 
     def own_feeds(self, of_first: Feeds) -> dict[str, Array]:
         """Return its own inputs, made from those of the first model.
@@ -78,7 +83,9 @@ class Entrant:
                 yield from zip(value.shape, array.shape, strict=False)
 
 
-def read_entrant(model: StrPath, map_feeds: MapFeeds | None = None) -> Entrant:
+def read_entrant(
+    model: StrPath, map_feeds: MapFeeds | None = None, read_outputs: ReadOutputs | None = None
+) -> Entrant:
     """Read a model to time.
 
     Raises:
@@ -86,7 +93,9 @@ def read_entrant(model: StrPath, map_feeds: MapFeeds | None = None) -> Entrant:
     """
     graph = io.load(model)
     source = seed_model(graph) if first_random_node(graph) is not None else os.fspath(model)
-    return Entrant(graph, source, map_feeds or (lambda old: old))
+    return Entrant(
+        graph, source, map_feeds or (lambda old: old), read_outputs or (lambda new, _: new)
+    )
 
 
 def _as_type(array: Array, dtype: ir.DataType | None) -> Array:

@@ -19,6 +19,7 @@ from graphfix.cli.check import check
 from graphfix.cli.completion import completion
 from graphfix.cli.demo import demo
 from graphfix.cli.explain import explain
+from graphfix.cli.merge import merge
 from graphfix.cli.padded import padded
 from graphfix.cli.passes import passes
 from graphfix.cli.plan import plan
@@ -27,7 +28,7 @@ from graphfix.cli.run import run
 from graphfix.cli.ship import ship
 from graphfix.cli.verify import verify
 from graphfix.cli.zoo import zoo
-from graphfix.errors import FaultError, GraphfixError, PassError
+from graphfix.errors import FaultError, GraphfixError, PassError, VerificationError
 from graphfix.version import __version__
 from graphfix.wording import clean_text
 
@@ -117,7 +118,7 @@ def group(context: click.Context) -> None:
 
 
 _READING = (check, plan, verify, padded, bench, zoo, passes, explain, completion)
-for _verb in (run, ship, demo, reduce, *_READING):
+for _verb in (run, ship, demo, merge, reduce, *_READING):
     group.add_command(_options.quiet(_verb))
 
 
@@ -181,6 +182,8 @@ def _report_exception(error: Exception) -> int:
             return _report_error(f"{error}; nothing was written. Please report the lines above")
         case FaultError():
             return _report_fault(error.__cause__ or error)
+        case VerificationError():
+            return _terminal.report_failure(f"{error}; nothing was written")
         case GraphfixError():
             return _report_error(str(error))
         case MemoryError():

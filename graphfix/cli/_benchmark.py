@@ -16,6 +16,7 @@ from graphfix.benchmark.bench_result import (
 )
 from graphfix.benchmark.timing import Claim, Ratio, Timing
 from graphfix.cli import _terminal
+from graphfix.providers.read_back import read_back_text
 from graphfix.providers.table import PROVIDERS
 from graphfix.spec.quoting import quote_name
 from graphfix.wording import plural, terminal_width
@@ -203,6 +204,7 @@ def _print_facts(name: str, result: Result, label: str, *, verbose: bool) -> Non
     if verbose:
         for node in result.seen.placed.nodes:
             _terminal.print_row("", f"{node.provider}  {node.op}  {node.name}")
+    _terminal.print_row("", f"read back: {read_back_text(result.seen.read_back)} of outputs")
 
 
 def _claim_text(claim: Claim) -> str:

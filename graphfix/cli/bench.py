@@ -12,7 +12,7 @@ from graphfix.errors import ModelError
 from graphfix.providers.table import EVERYWHERE
 
 if TYPE_CHECKING:
-    from graphfix.benchmark.candidate import MapFeeds
+    from graphfix.core import Pass
     from graphfix.providers.table import Ep
     from graphfix.runtime.python import Wanted
 
@@ -121,7 +121,9 @@ def bench(
 
         if isinstance(ep, str):
             choose_provider(ep)  # before a model is read
+        from graphfix.core import feeds_after, read_outputs
 
+        passes = [_passes_since(models[0], model) for model in models]
         result = measure(
             models,
             ep=ep,
@@ -132,7 +134,8 @@ def bench(
             runs=runs,
             seconds=seconds,
             careful=careful,
-            map_feeds=[_feed_mapper(models[0], model) for model in models],
+            map_feeds=[partial(feeds_after, x) for x in passes],
+            read_outputs=[partial(read_outputs, x) for x in passes],
             tolerance=_options.build_tolerance(atol),
             progress=tell,
         )
@@ -153,14 +156,14 @@ def bench(
     return _terminal.report_failure(f"{result.name_of(bad)}: {reason}")
 
 
-def _feed_mapper(first: str, model: str) -> MapFeeds | None:
-    from graphfix.core import feeds_after
+def _passes_since(first: str, model: str) -> list[Pass]:
+    """Return the passes that a model says it went through since the first one."""
     from graphfix.files import io
     from graphfix.job.comparing import passes_between
 
     if model == first:
-        return None
+        return []
     try:
-        return partial(feeds_after, passes_between(io.load(first), io.load(model)))
+        return passes_between(io.load(first), io.load(model))
     except ModelError:
-        return None  # that it cannot be read is said where it would be timed
+        return []  # that it cannot be read is said where it would be timed

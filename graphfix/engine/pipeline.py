@@ -21,7 +21,7 @@ from graphfix.files.model_input import ModelLike, as_model
 from graphfix.files.prepare import normalized_domain
 from graphfix.graph import names
 from graphfix.graph.walks import all_nodes
-from graphfix.providers.table import Ep
+from graphfix.providers.table import DeviceEp, Ep
 from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.spec.quoting import partition_outside_quotes, split_outside_quotes, unquote_name
 
@@ -137,6 +137,27 @@ def resolve_passes(passes: str | Check | Sequence[str | Check], ep: Ep = "cpu") 
             raise UsageError(f"{x!r} is no pass; give names, as -p takes them, or passes")
         checks += parse_passes(x, ep) if isinstance(x, str) else [x]
     return checks
+
+
+def passes_of_profiles(
+    passes: str | Check | Sequence[str | Check], ep: Ep = "cpu"
+) -> tuple[frozenset[str], DeviceEp | None]:
+    """Return the passes that only profiles name, and the provider whose kernels are to be fewer.
+
+    Args:
+        passes: The passes, as :func:`resolve_passes` takes them.
+        ep: The provider that they are for.
+    """
+    items = [passes] if isinstance(passes, (str, Check)) else list(passes)
+    texts = [item for x in items if isinstance(x, str) for item in split_spec(x)]
+    profiles = [registry.profile_for(x[0], ep) for x in texts if x[0] in registry.PROFILES]
+    named = [":".join(x) for x in texts if x[0] not in registry.PROFILES]
+    own = {spec_of_check(x) for x in items if isinstance(x, Check)}
+    own |= {spec_of_check(x) for text in named for x in parse_passes(text)}
+    specs = {spec_of_check(x) for name in profiles for x in parse_passes(name)}
+    counted = [registry.COUNTED_ON[x] for x in profiles if x in registry.COUNTED_ON]
+    provider: DeviceEp | None = "webgpu" if ep == "webgpu" else next(iter(counted), None)
+    return frozenset(specs - own), provider
 
 
 @raises_own_errors

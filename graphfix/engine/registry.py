@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphfix.errors import PluginError, UsageError
-from graphfix.providers.table import PROVIDERS, Ep
+from graphfix.providers.table import PROVIDERS, DeviceEp, Ep
 from graphfix.spec import options
 from graphfix.wording import did_you_mean, kebab_case
 
@@ -51,9 +51,15 @@ FUSIONS = (
     *("stack-tables", "gemm-matmul", "split-packed", "fuse-residual"),
     *("fuse-rotary", "unpad-heads", "fuse-attention", "group-heads", "turn-back"),
     *("join-conditions", "fuse-projections", "join-products", "fuse-gelu"),
-    *("fuse-softplus", "scale-weights", "merge-biases", "fuse-spectrum"),
+    *("fuse-softplus", "fuse-snake", "scale-weights", "merge-biases", "fuse-spectrum"),
     *("split-gate", "fuse-norm", "fuse-affine", "fuse-matmul", "mask-select"),
 )
+SAVINGS = (
+    *FUSIONS,
+    *("log-buckets", "skew-gather", "unflatten-heads", "table-rows", "mask-lookup", "scatter-mask"),
+    "drop-nan-guard",
+)
+"""Passes of profiles that only save kernels; the others repair what fails or is wrong."""
 # Folded first, too: the others then see what a raw export computes from constants.
 _FAST = (_TRUE_SHAPES, "fold", *_REPAIRS, *FUSIONS, "slice-gate", "fold")
 # ONNX Runtime's CPU kernel for a residual sum and its norm is slower than one for each; FastGelu is
@@ -68,6 +74,8 @@ PROFILES: dict[str, tuple[str, ...]] = {
     "fast-webgpu": tuple(x for x in _FAST if x not in _NOT_ON_WEBGPU),
     "fast-cpu": tuple(_CPU.get(x, x) for x in _FAST),
 }
+COUNTED_ON: Mapping[str, DeviceEp] = {"directml": "dml", "fast": "dml", "fast-webgpu": "webgpu"}
+"""The provider whose kernels a profile must not add to."""
 
 _NO_PASS = "defines no pass named {!r}; a pass is named after its file"
 _plugins: dict[str, type[Check]] = {}

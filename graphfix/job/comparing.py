@@ -10,6 +10,7 @@ from graphfix.core import Pass, feeds_after, interface_changes_of, weakest_promi
 from graphfix.engine import pipeline
 from graphfix.errors import GraphfixError
 from graphfix.files.model_input import ModelLike, as_model, as_path_or_model, refuse_unknown_options
+from graphfix.job.output_changes import output_options
 from graphfix.job.rounding_search import rounding_tolerance
 from graphfix.proof import verify as proof
 from graphfix.proof.compare import Tolerance
@@ -57,6 +58,7 @@ def with_own_promise(options: proof.Options, passes: list[Pass], after: ir.Model
         completed["map_feeds"] = partial(feeds_after, passes)
         if completed.get("may_change") is None:
             completed["may_change"] = interface_changes_of(passes)
+        completed = {**output_options(passes), **completed}
     if completed.get("tolerance") is None:
         completed["tolerance"] = tolerance_between(passes, after)
     return completed

@@ -16,6 +16,7 @@ from graphfix.engine.report import Report
 from graphfix.facts import shapes
 from graphfix.files import byte_ranges, io
 from graphfix.files.atomic_file import Draft, require_writable
+from graphfix.job.cost_search import Cheaper, find_cheaper
 from graphfix.job.culprits import Culprits
 from graphfix.job.fault_search import find_culprits, iter_alternatives
 from graphfix.job.kernel_counts import add_kernel_counts, why_rounding_is_no_gain
@@ -73,6 +74,8 @@ def repair_file(
     about = [] if page is None else [Path(page)]
     for path in (target, *about):
         byte_ranges.refuse_overwrite(io.input_files(model), path, [request.feeds])
+    specs, provider = pipeline.passes_of_profiles(passes, request.ep)
+    request = dataclasses.replace(request, profile_passes=specs, counted_on=provider)
     task = request.with_passes(chosen, model)
     need = task.estimate_memory(model)
     first = [model]  # the only reference: a search for culprits loads models of its own
@@ -135,8 +138,6 @@ def _repair_and_write(
                     original_outputs=original_outputs,
                 )
             if report.ok:
-                if not task.has_calibrated_passes:
-                    draft.keep()
                 report = add_kernel_counts(
                     task,
                     report,
@@ -144,10 +145,20 @@ def _repair_and_write(
                     None if original_outputs is None else original_outputs.graph,
                 )
                 reason = why_rounding_is_no_gain(task, report, model)
-                if not reason:
-                    if task.has_calibrated_passes:
-                        draft.keep()
+                cheaper = Cheaper() if reason else find_cheaper(task, leave, report, model)
+                report = dataclasses.replace(report, kept=cheaper.kept)
+                if not reason and cheaper.alternative is None:
+                    draft.keep()
                     return dataclasses.replace(report, output=str(target))
+        if report.ok and cheaper.alternative is not None:
+            write = partial(
+                _repair_and_write,
+                target=target,
+                drafting=drafting,
+                need=need,
+                original_outputs=original_outputs,
+            )
+            return _write_cheaper(task, leave, cheaper, write)
         if report.ok:
             alternative = next(iter_alternatives(task.chosen, reason, Culprits()))
             return alternative.culprits.add_to_report(
@@ -158,6 +169,20 @@ def _repair_and_write(
         if is_hopeless(report) or task.is_late:
             break
     return report
+
+
+def _write_cheaper(
+    task: Task, leave: Exclusions, cheaper: Cheaper, write: Callable[..., Report]
+) -> Report:
+    """Write the model that takes fewer kernels; if it is not proved, the one that was."""
+    alternative = cheaper.alternative
+    assert alternative is not None
+    settled = dataclasses.replace(task, profile_passes=frozenset())  # no further search
+    report = write(alternative.apply_to(settled), leave=alternative.leave)
+    if not report.ok:
+        return write(settled, leave=leave)
+    report = dataclasses.replace(report, kept=cheaper.kept)
+    return alternative.culprits.add_to_report(report)
 
 
 def _original_outputs(task: Task) -> BaselineCache | None:

@@ -10,6 +10,7 @@ from graphfix.engine.report import Report
 from graphfix.facts.view import View
 from graphfix.feeds.graph_uses import node_title
 from graphfix.files import io
+from graphfix.job.output_changes import output_options, with_new_outputs
 from graphfix.job.rounding_search import has_rounded
 from graphfix.job.task import Task
 from graphfix.lengths.length_input import LengthInput
@@ -49,6 +50,7 @@ def prove(
         safety=report.safety,
         map_feeds=lambda old: feeds_after(task.chosen, old),
         may_change=interface_changes_of(task.chosen),
+        **output_options(task.chosen),
         ep=task.ep,
         locate=locate,
         held=original_outputs,
@@ -111,7 +113,7 @@ def _check_padding(
 
     return padded(
         candidate,
-        original=task.source,
+        original=with_new_outputs(task.source, task.chosen),
         dims=task.dims,
         axis=next(looked, "") if LengthInput.from_metadata(model) is None else "",
         tolerance=_allowed_tolerance(task, report),

@@ -26,7 +26,7 @@ from graphfix.job.rounding_search import rounding_tolerance
 from graphfix.paths import StrPath, require_path
 from graphfix.proof.budget import SECONDS, SearchBudget
 from graphfix.proof.verify import Tolerance
-from graphfix.providers.table import EVERYWHERE, Ep
+from graphfix.providers.table import EVERYWHERE, DeviceEp, Ep
 from graphfix.runtime import memory_need
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.python import require_provider
@@ -89,6 +89,9 @@ class Task:
         strict: Whether a failed verdict is the end, and no search for bad places begins.
         budget: How many seconds searches and proofs may take together, about.
         exclude: Nodes to repair nothing at.
+        profile_passes: The passes that only a profile names, as ``-p`` takes them: one that makes a
+            model worse is left out.
+        counted_on: The provider whose kernels they must not add to, or None.
         tell: Called with a short text at each step.
         start: When the work began, on the clock of :func:`time.monotonic`.
     """
@@ -104,6 +107,8 @@ class Task:
     strict: bool = False
     budget: float | None = None
     exclude: Sequence[str] = ()
+    profile_passes: frozenset[str] = frozenset()
+    counted_on: DeviceEp | None = None
     tell: Progress = lambda _: None
     start: float = field(default_factory=lambda: time.monotonic())
 

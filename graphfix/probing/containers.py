@@ -182,10 +182,9 @@ class PaddedCheck:
                     )
                     self.reason = self.reason or message
                 return
+            count = len(rows) + self._filler
             for row, clip in enumerate(rows):
-                for name in clip.outputs:
-                    count = len(rows) + self._filler
-                    diff = self._compare_output(clip, name, outputs, row, count, f"{label}, {fill}")
+                for diff in self._compare_outputs(clip, outputs, row, count, f"{label}, {fill}"):
                     self.checks.append(PaddedDiff(clip.length, container, fill, lengths, row, diff))
 
     def _run_container(
@@ -229,22 +228,24 @@ class PaddedCheck:
         source = NoiseSource(self.native_source, self.native, self._ep, in_half)
         return source.measure_case(clip.feeds, clip.outputs, scales, Budget().part)
 
-    def _compare_output(
-        self, clip: Clip, name: str, outputs: Outputs, row: int, rows: int, case: str
-    ) -> OutputDiff:
-        reference = clip.outputs[name]
-        if name not in outputs:
-            return OutputDiff(name, case, ok=False, reason="is missing", total=reference.size)
-        valid_part = crop_to_clip(outputs[name], reference, row, rows, self._row_axes.get(name))
-        if isinstance(valid_part, str):
-            return OutputDiff(name, case, ok=False, reason=valid_part, total=reference.size)
-        total = outputs[name].size
-        share_text = f"{valid_part.size:,} of {total // rows:,} elements are valid"
-        note = share_text if valid_part.size * rows < total else ""
+    def _compare_outputs(
+        self, clip: Clip, outputs: Outputs, row: int, rows: int, case: str
+    ) -> Iterator[OutputDiff]:
         number = next(i for i, x in enumerate(self.clips_alone) if x is clip)
-        return self._comparison.compare_pair(
-            OutputPair(name, case, reference, valid_part, str(number), note)
-        )
+        pairs: list[OutputPair] = []
+        for name, reference in clip.outputs.items():
+            if name not in outputs:
+                yield OutputDiff(name, case, ok=False, reason="is missing", total=reference.size)
+                continue
+            valid_part = crop_to_clip(outputs[name], reference, row, rows, self._row_axes.get(name))
+            if isinstance(valid_part, str):
+                yield OutputDiff(name, case, ok=False, reason=valid_part, total=reference.size)
+                continue
+            total = outputs[name].size
+            share_text = f"{valid_part.size:,} of {total // rows:,} elements are valid"
+            note = share_text if valid_part.size * rows < total else ""
+            pairs.append(OutputPair(name, case, reference, valid_part, str(number), note))
+        yield from map(self._comparison.compare_pair, self._rule.settle_pairs(pairs))
 
     def run_notes(self, ok: bool) -> list[str]:
         """Return sentences for the reader on how the models were run."""

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from graphfix.proof.allowance import USUAL, ChannelScales, Floats
 from graphfix.proof.compare import Array, OutputDiff, Tolerance, compare
 from graphfix.proof.half_outputs import count_half_roundings
+from graphfix.proof.rankings import Ranking, rankings_of, settle_ties
 from graphfix.wording import group_pairs
 
 Diffs = tuple[OutputDiff, ...]
@@ -67,11 +68,13 @@ class ChannelRule:
         tolerance: What may differ in an output that is computed in float32.
         roundings: How many nodes round to float16 on the way to each output, where any do.
         measure_noise: Returns how far the original differs from itself; None: not at all.
+        rankings: The outputs of the models that rank scores.
     """
 
     tolerance: Tolerance = USUAL
     roundings: Mapping[str, int] = field(default_factory=dict)
     measure_noise: MeasureNoise | None = None
+    rankings: tuple[Ranking, ...] = ()
 
     @classmethod
     def between(
@@ -87,12 +90,14 @@ class ChannelRule:
             tolerance: What may differ, whatever is rounded; by default the usual.
             measure_noise: Returns how far the original differs from itself.
         """
+        models = list(models)
+        rankings = tuple(dict.fromkeys(x for model in models for x in rankings_of(model)))
         if tolerance is not None:
-            return cls(tolerance, measure_noise=measure_noise)
+            return cls(tolerance, measure_noise=measure_noise, rankings=rankings)
         counts = [count_half_roundings(x) for x in models]
         names = {name for count in counts for name in count}
         most = {name: max(count.get(name, 0) for count in counts) for name in names}
-        return cls(USUAL, most, measure_noise)
+        return cls(USUAL, most, measure_noise, rankings)
 
     def with_tolerance(self, tolerance: Tolerance) -> "ChannelRule":
         """Return the rule with another tolerance."""
@@ -101,7 +106,24 @@ class ChannelRule:
     def compare_pairs(self, pairs: Sequence[OutputPair]) -> Diffs:
         """Compare outputs of several cases, in the order in which they are given."""
         scales = scales_of((x.output, x.before) for x in pairs)
-        return tuple(map(PairComparison(self, scales).compare_pair, pairs))
+        settled = self.settle_pairs(pairs)
+        return tuple(map(PairComparison(self, scales).compare_pair, settled))
+
+    def settle_pairs(self, pairs: Sequence[OutputPair]) -> list[OutputPair]:
+        """Return the pairs with near ties of each case ranked as in the original."""
+        if not self.rankings:
+            return list(pairs)
+        by_case = group_pairs(((x.case, x.key), x) for x in pairs)
+        settled = {
+            key: settle_ties(
+                self.rankings,
+                {x.output: x.before for x in own},
+                {x.output: x.after for x in own},
+                self.tolerance,
+            )
+            for key, own in by_case.items()
+        }
+        return [replace(x, after=settled[x.case, x.key][x.output]) for x in pairs]
 
 
 @dataclass(frozen=True)

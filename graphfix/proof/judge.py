@@ -1,11 +1,11 @@
 """Comparison of a run's outputs with what the original returns for the same inputs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from graphfix.core import Safety
+from graphfix.core import Readings, Safety
 from graphfix.feeds.case import ORDINARY, Array, Poison
 from graphfix.proof.allowance import ChannelScales
 from graphfix.proof.baseline import OriginalRun
@@ -19,6 +19,7 @@ from graphfix.proof.compare import (
 )
 from graphfix.proof.content import ContentMasks
 from graphfix.proof.interface import closest_name
+from graphfix.proof.rankings import Ranking, settle_ties
 from graphfix.shipped.in_front import last_entries
 
 
@@ -33,6 +34,8 @@ class OutputJudge:
         safety: The promise of the repair.
         caches: The cache axis of each output that a repair cuts to the last entries.
         may_narrow: Whether outputs may be float16 where the original's are wider.
+        rankings: The outputs of the original that rank scores.
+        read_outputs: Returns the outputs of the original as those of the repaired model tell them.
         notes: Sentences for the reader of the verdict, in order, each once.
     """
 
@@ -41,6 +44,8 @@ class OutputJudge:
     safety: Safety
     caches: Mapping[str, int] = field(default_factory=dict)
     may_narrow: bool = False
+    rankings: tuple[Ranking, ...] = ()
+    read_outputs: Callable[[Readings, Readings], Readings] = lambda new, _: new
     roundings: Mapping[str, int] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
 
@@ -62,13 +67,19 @@ class OutputJudge:
             outputs: The repaired model's outputs for the same case.
             channels: The scales of the channels of each output, to hold each to its own, too.
         """
+        readings = self.read_outputs(outputs, run.outputs)
+        actual = {name: x for name, x in readings.items() if x is not None}
+        actual = settle_ties(self.rankings, run.outputs, actual, self.tolerance)
         for name, array in run.outputs.items():
-            if name not in outputs:
+            if name in readings and name not in actual:
+                self.notes[f"{name!r} is no output any more: a pass drops it"] = None
+                continue
+            if name not in actual:
                 reason = f"is missing{closest_name(name, outputs)}"
                 yield OutputDiff(name, run.case.name, ok=False, reason=reason)
                 continue
             own = None if channels is None else channels.get(name)
-            yield self._compare_output(name, run, array, outputs[name], own)
+            yield self._compare_output(name, run, array, actual[name], own)
 
     def _compare_output(
         self,

@@ -9,13 +9,13 @@ from typing import TypedDict, Unpack, get_args
 import onnx_ir as ir
 
 from graphfix.cache_axes.cache_input import CacheInput
-from graphfix.core import Interface, Safety
+from graphfix.core import Interface, Readings, Safety
 from graphfix.errors import ModelError, UsageError
 from graphfix.feeds.case import Case
 from graphfix.feeds.case_search import check_sizes
 from graphfix.feeds.full_lengths import add_full_lengths
 from graphfix.feeds.graph_uses import node_title
-from graphfix.feeds.states import carry_states
+from graphfix.feeds.states import StatePair, carry_states
 from graphfix.feeds.user_feeds import check_feeds, read_feeds
 from graphfix.files import io
 from graphfix.files import model_input as given
@@ -46,6 +46,7 @@ from graphfix.proof.half_outputs import (
 from graphfix.proof.inner_tensors import ModelRun
 from graphfix.proof.interface import list_interface_changes, list_unfit_feeds
 from graphfix.proof.judge import OutputJudge
+from graphfix.proof.rankings import rankings_of
 from graphfix.proof.state_steps import StepChain
 from graphfix.proof.verdict import Verdict
 from graphfix.providers.table import EVERYWHERE, PROVIDERS, Ep
@@ -81,8 +82,9 @@ _MOST_UNMET = 3
 class Options(TypedDict, total=False):
     """Options of :func:`verify`.
 
-    ``graphfix.verify`` takes ``tolerance``, ``safety``, ``map_feeds`` and ``may_change``, where
-    they are not given, from the passes that ``after`` says it went through.
+    ``graphfix.verify`` takes ``tolerance``, ``safety``, ``map_feeds``, ``read_outputs``,
+    ``add_references`` and ``may_change``, where they are not given, from the passes that ``after``
+    says it went through.
 
     Attributes:
         cases: The inputs; by default :func:`graphfix.feeds.case_search.make_cases` makes them.
@@ -94,6 +96,9 @@ class Options(TypedDict, total=False):
             elements that are NaN in the original are excluded. Otherwise all elements are compared.
         map_feeds: Returns inputs for ``after`` from those for ``before``, if a repair changed the
             signature. A length input that a repair has added is filled in automatically: all valid.
+        read_outputs: Returns the outputs of ``before``, as those of ``after`` tell them, from the
+            outputs of both, if a repair changed which outputs there are.
+        add_references: Adds outputs to ``before`` that ``after`` has besides.
         may_change: Parts of the interface that need not stay, see
             :func:`graphfix.proof.interface.list_interface_changes`; by default nothing, or the
             inputs if there is ``map_feeds``.
@@ -117,6 +122,8 @@ class Options(TypedDict, total=False):
     tolerance: Tolerance | None
     safety: Safety
     map_feeds: Callable[[Feeds], Feeds] | None
+    read_outputs: Callable[[Readings, Readings], Readings] | None
+    add_references: Callable[[ir.Model], None] | None
     may_change: Collection[Interface] | None
     ep: Ep
     locate: bool
@@ -205,6 +212,15 @@ class LoadedOriginal:
         return self._job.compare_case(session, index, more or {})
 
 
+def _with_references(
+    model: ir.Model, source: given.PathOrModel, add_references: Callable[[ir.Model], None]
+) -> ir.Model:
+    """Return the original with more outputs, as a copy if it is not loaded for this alone."""
+    extended = model.clone() if model is source else model
+    add_references(extended)
+    return extended
+
+
 def _as_budget(budget: float | Budget | None) -> Budget:
     return budget if isinstance(budget, Budget) else Budget(budget or SECONDS)
 
@@ -224,6 +240,8 @@ class _Verification:
         self.locates = options.get("locate", True)
         self._before, self._after = before, after
         self._graph = before if isinstance(before, ir.Model) else io.load(before)
+        if (add_references := options.get("add_references")) is not None:
+            self._before = self._graph = _with_references(self._graph, self._before, add_references)
         if first_random_node(self._graph) is not None:
             self._before = self._graph = seed_model(self._graph)
             self._after = seed_model(after if isinstance(after, ir.Model) else io.load(after))
@@ -275,7 +293,13 @@ class _Verification:
         cut = {name: axis for x in self._fixed_caches for _, name, axis in x.states}
         roundings = count_half_roundings(self._graph)
         return OutputJudge(
-            self._original.content, self._gate, self._safety, cut, roundings=roundings
+            self._original.content,
+            self._gate,
+            self._safety,
+            cut,
+            rankings=rankings_of(self._graph),
+            read_outputs=self._options.get("read_outputs") or (lambda new, _: new),
+            roundings=roundings,
         )
 
     @property
@@ -375,7 +399,17 @@ class _Verification:
                 outputs = self._run_step(session, case, feeds)
                 noisy = functools.partial(self._noisy_step, chain, number)
                 self._diffs_by_case[case.name] = self._compare_as_rounded(step, outputs, noisy)
-                own_states = carry_states(chain.states, self._repaired_model, outputs) or {}
+                own_states = self._carry_own_states(chain.states, step, outputs)
+
+    def _carry_own_states(
+        self, states: Sequence[StatePair], step: OriginalRun, outputs: Outputs
+    ) -> Feeds:
+        """Return the states that the repaired model is fed in its next step, under its names."""
+        if self._options.get("read_outputs") is None or self._map_feeds is None:
+            return carry_states(states, self._repaired_model, outputs) or {}
+        readings = self._judge.read_outputs(outputs, step.outputs)
+        arrays = {x.input: readings.get(x.output) for x in states}
+        return self._map_feeds({name: x for name, x in arrays.items() if x is not None})
 
     def _compare_forced_branches(self) -> None:
         """Compare both models in branches that no case took.

@@ -19,6 +19,7 @@ from graphfix.providers.copies import find_copies
 from graphfix.providers.kernels import K
 from graphfix.providers.memory import GIB, PeakMemory, peak_memory_of
 from graphfix.providers.placement import PlacementRules
+from graphfix.providers.read_back import read_back_text
 from graphfix.providers.table import PROVIDERS, DeviceEp
 from graphfix.spec.quoting import quote_name
 from graphfix.wording import Displayable, Row, plural
@@ -87,6 +88,7 @@ class ProviderPlan(Displayable):
         notes: What else there is to know.
         memory: The most memory that tensors take at a time, estimated; None with symbolic dims.
         ep: The provider.
+        read_back: How many bytes the outputs of a run have; None if a size is not known.
     """
 
     places: tuple[NodePlacement, ...]
@@ -98,6 +100,7 @@ class ProviderPlan(Displayable):
     forced: Mapping[str, int] = field(default_factory=dict)
     memory: PeakMemory | None = None
     ep: DeviceEp = "dml"
+    read_back: int | None = None
 
     @property
     def on_device(self) -> int:
@@ -118,7 +121,9 @@ class ProviderPlan(Displayable):
                 graphs = self._describe_graph_sizes() if where == "fused" else ""
                 lines.append(Row(word, f"{plural(count, 'node')}{graphs}", colour))
         lines.append(Row("a run", self._describe_run()))
-        if self.ep == "dml":  # of others it is not known what another length costs
+        if self.read_back is not None:
+            lines.append(Row("outputs", f"{read_back_text(self.read_back)} to read back"))
+        if PROVIDERS[self.ep].recompiles:  # of others it is not known what another length costs
             lines.append(Row("lengths", self._describe_lengths()))
         if self.memory is not None and self.memory.size < GIB:  # else a note says it
             lines.append(Row("memory", self.memory.line))
@@ -183,6 +188,7 @@ class ProviderPlan(Displayable):
                 "copies": self.steps_on("copy"),
                 "recompiled": self.recompiled,
             },
+            "read_back_bytes": self.read_back,
             "memory": None if self.memory is None else asdict(self.memory),
             "notes": list(self.notes),
             "steps": [asdict(x) for x in self.steps],

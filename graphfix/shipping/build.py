@@ -33,6 +33,7 @@ from graphfix.shipping.chosen_inputs import constants_of, fix_inputs
 from graphfix.shipping.container_repair import FailedContainer, ShipOrder, default_passes
 from graphfix.shipping.container_spec import ContainerSpec, spec_of
 from graphfix.shipping.model_facts import read_facts
+from graphfix.shipping.new_outputs import change_outputs, split_passes
 from graphfix.shipping.result import (
     Shipped,
     containers_with_kernels,
@@ -97,6 +98,7 @@ def ship(
         ModelError: The model cannot be read or written, or ONNX Runtime rejects it.
         FeedError: It runs at none of the lengths.
         PaddingError: Padding reaches a node that cannot be analysed.
+        VerificationError: A pass that changes outputs was not proved.
     """
     scratch = ScratchFolder()  # it goes at the end of this function
     source = require_path(as_model_file(source, scratch.path / "model.onnx"))
@@ -108,11 +110,13 @@ def ship(
     require_provider(ep)
     require_replaceable(source, folder)
     tell("reading the model")
+    given = change_outputs(source, passes, scratch.path, tell, tolerance)
+    source, passes = given.path, split_passes(passes)[1]
     model = io.load(source)
     name_dims(model)
     if stream or cache or states or has_growing_states(model):
         return ship_stream(
-            source,
+            given,
             folder,
             model,
             containers,
@@ -131,7 +135,15 @@ def ship(
     facts = read_facts(model, str(source), containers, axis, constants_of(source, model))
     usual = USUAL if tolerance is None or tolerance.whole else tolerance
     order = ShipOrder(
-        source, facts, spec, usual, usual, ep, tell, allows_own_rounding=tolerance is None
+        source,
+        facts,
+        spec,
+        usual,
+        usual,
+        ep,
+        tell,
+        allows_own_rounding=tolerance is None,
+        given=given,
     )
     allowed = tolerance or rounding_tolerance(order.passes_at(facts.containers[0])) or usual
     order = dataclasses.replace(order, tolerance=allowed)
@@ -215,7 +227,7 @@ def _build_manifest(
         containers=containers_with_kernels(source, paths, facts.containers, order.tell),
         derived=derive_sizes((*facts.inputs, *facts.outputs), facts.containers, varying),
         files=records_of(paths[0].parent),
-        provenance=provenance_of(source, order.spec, facts.names, order.culprits.left),
+        provenance=provenance_of(order.origin, order.spec, facts.names, order.culprits.left),
     )
 
 

@@ -27,6 +27,7 @@ from graphfix.providers.table import PROVIDERS, Ep
 from graphfix.shipping.derived_dims import write_derived_dims
 from graphfix.shipping.end_to_end import SessionProof, prove_end_to_end
 from graphfix.shipping.model_facts import ModelFacts
+from graphfix.shipping.new_outputs import ShipSource
 from graphfix.spec.quoting import quote_name
 
 Sizes = Mapping[str, int]
@@ -124,6 +125,7 @@ class ShipOrder:
         leave: What is to be skipped.
         margin: Which share of the gate a pass that rounds may use.
         allows_own_rounding: Whether a quantized model may differ as far as it does from itself.
+        given: Where the model comes from; None: it is the user's.
     """
 
     source: Path
@@ -137,6 +139,12 @@ class ShipOrder:
     leave: Exclusions = NO_EXCLUSIONS
     margin: float = MARGINS[0]
     allows_own_rounding: bool = False
+    given: ShipSource | None = None
+
+    @property
+    def origin(self) -> ShipSource:
+        """Return where the model comes from."""
+        return self.given or ShipSource(self.source, self.source)
 
     def own_rounding(self) -> OwnRounding | None:
         """Return how far the original differs from itself in sessions as users open them.
@@ -199,11 +207,11 @@ class ShipOrder:
             fixed = ":".join(f"{quote_name(name)}={size}" for name, size in fixed_sizes.items())
             raise PaddingError(
                 f"{error}. Possible are fixed sizes without padding: "
-                f"graphfix run {self.source} -p directml,fix-dims:{fixed}"
+                f"graphfix run {self.origin.origin} -p directml,fix-dims:{fixed}"
             ) from error
         require_sizes_applied(report, container[self.facts.axis.dim])
         record_pass_exclusions(model, leave)
-        return model, replace(report, source=str(self.source))
+        return model, replace(report, source=str(self.origin.origin))
 
     def load_original(self) -> ir.Model:
         """Load the model as exported, with a name or an expression for each dim."""

@@ -16,6 +16,7 @@ from graphfix.shipped.folder_files import record_of
 from graphfix.shipped.manifest import NAME, Container, FileRecord, Manifest
 from graphfix.shipping.container_repair import ContainerProof
 from graphfix.shipping.end_to_end import SessionProof
+from graphfix.shipping.new_outputs import ShipSource
 from graphfix.version import __version__
 from graphfix.wording import Proof, Tell
 
@@ -139,16 +140,16 @@ def records_of(folder: Path) -> tuple[FileRecord, ...]:
 
 
 def provenance_of(
-    source: Path,
+    source: ShipSource,
     spec: str,
     names: Mapping[str, Sequence[str]],
     exclusions: Sequence[FailedRepair] = (),
 ) -> dict[str, Any]:
     """Return where a folder comes from, for its manifest."""
     return {
-        "source": source.name,
-        "sha256": record_of(source).sha256,
-        "passes": spec,
+        "source": source.origin.name,
+        "sha256": record_of(source.origin).sha256,
+        "passes": source.with_passes(spec),
         "graphfix": __version__,
         "names": {group: list(own) for group, own in names.items()},
         "left": [asdict(x) for x in exclusions],

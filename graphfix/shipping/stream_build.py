@@ -32,6 +32,7 @@ from graphfix.shipping.container_repair import require_sizes_applied
 from graphfix.shipping.container_spec import ContainerSpec
 from graphfix.shipping.end_to_end import SessionProof
 from graphfix.shipping.first_call import FirstCall, branch_input_of
+from graphfix.shipping.new_outputs import ShipSource
 from graphfix.shipping.result import (
     Shipped,
     containers_with_kernels,
@@ -94,6 +95,7 @@ class StreamOrder:
         tell: Called with a short text at each step.
         constants: What the original is fed in each step besides.
         allows_own_rounding: Whether a quantized model may differ as far as it does from itself.
+        given: Where the model comes from; None: it is the user's.
     """
 
     source: Path
@@ -105,6 +107,12 @@ class StreamOrder:
     tell: pipeline.Progress
     constants: Feeds
     allows_own_rounding: bool
+    given: ShipSource | None = None
+
+    @property
+    def origin(self) -> ShipSource:
+        """Return where the model comes from."""
+        return self.given or ShipSource(self.source, self.source)
 
     def load_original(self) -> ir.Model:
         """Load the model, with one name for equal dims, and without inputs that are constants."""
@@ -128,7 +136,7 @@ class StreamOrder:
                 raise
             model, report = self._repair_with_caches(container, ())
         require_sizes_applied(report, container)
-        return model, replace(report, source=str(self.source))
+        return model, replace(report, source=str(self.origin.origin))
 
     def _repair_with_caches(
         self, container: Mapping[str, int], fixed_caches: Sequence[str]
@@ -214,7 +222,7 @@ class StreamOrder:
 
     def passes_at(self, container: Mapping[str, int], fixed_caches: Sequence[str]) -> list[Check]:
         """Return the passes, with those that fix a container's sizes before the late passes."""
-        sized = {*self.plan.caches, *fixed_caches}
+        sized = {*self.plan.caches, *fixed_caches} - {*self.plan.counted}
         caches = tuple((x, n) for x, n in container.items() if x in sized)
         new = {self.plan.new} if self.plan.step_is_fixed else set()
         other_sizes = tuple((x, n) for x, n in container.items() if x not in sized | new)
@@ -237,7 +245,7 @@ class StreamOrder:
 
 
 def ship_stream(
-    source: Path,
+    given: ShipSource,
     folder: Path,
     model: ir.Model,
     containers: ContainerSpec,
@@ -255,7 +263,7 @@ def ship_stream(
     """Create a folder with one model per size of caches and steps, and prove it.
 
     Args:
-        source: The model's file.
+        given: The model's file.
         folder: Where it goes.
         model: The model as it was loaded.
         containers: The sizes of its dims but those of caches.
@@ -274,6 +282,7 @@ def ship_stream(
         PaddingError: A cache of one size cannot be analysed.
         FeedError: The model does not run.
     """
+    source = given.path
     usual_passes = [_PARTS, "directml", _CACHE, _DIMS, _FAST, *([_ROUND] if float16 else [])]
     spec = passes or ",".join(usual_passes)
     if branch := branch_input_of(model):
@@ -282,7 +291,9 @@ def ship_stream(
     states = expand_state_globs(model, states)
     plan, constants, tie = choose_running_plan(source, model, containers, cache, states, axis)
     rule = ChannelRule.between([model], tolerance)
-    order = StreamOrder(source, plan, spec, tie, rule, ep, tell, constants, tolerance is None)
+    order = StreamOrder(
+        source, plan, spec, tie, rule, ep, tell, constants, tolerance is None, given
+    )
     rounds = rounding_tolerance(order.passes_at(plan.containers[0], plan.fixed_caches))
     order = replace(
         order,
@@ -428,5 +439,5 @@ def _build_manifest(order: StreamOrder, paths: Sequence[Path]) -> Manifest:
             {plan.new, *plan.caches, *plan.fixed_caches},
         ),
         files=records_of(paths[0].parent),
-        provenance=provenance_of(source, order.spec, plan.names),
+        provenance=provenance_of(order.origin, order.spec, plan.names),
     )

@@ -1,5 +1,6 @@
 """``graphfix verify MODEL FOLDER``: proves a shipped folder again, as ``graphfix ship`` did."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from graphfix.proof.compare import Tolerance
 from graphfix.providers.table import Ep
 from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.runtime.python import require_provider
+from graphfix.runtime.scratch import ScratchFolder
 from graphfix.shipped.folder_files import open_folder, record_of
 from graphfix.shipped.manifest import NAME, Manifest, Streaming
 from graphfix.shipping.allowance import Allowance
@@ -22,6 +24,7 @@ from graphfix.shipping.chosen_inputs import constants_of, fix_inputs
 from graphfix.shipping.container_repair import ContainerProof, ShipOrder
 from graphfix.shipping.end_to_end import SessionProof
 from graphfix.shipping.model_facts import read_facts
+from graphfix.shipping.new_outputs import change_outputs
 from graphfix.shipping.shipped_plan import (
     container_spec_of,
     own_name,
@@ -30,6 +33,9 @@ from graphfix.shipping.shipped_plan import (
 )
 from graphfix.shipping.stream_build import StreamOrder
 from graphfix.wording import Proof
+
+# How many inputs or outputs a message lists.
+_LISTED = 4
 
 
 @dataclass(frozen=True, repr=False)
@@ -108,11 +114,38 @@ def verify_folder(
     require_provider(ep)
     tell("comparing the hashes of the files")
     manifest = open_folder(folder)
-    allowed = Allowance.of_folder(source, folder, manifest, tolerance)
-    proof = _FolderVerifier(source, folder, manifest, ep, allowed, tell)
+    scratch = ScratchFolder()  # it goes at the end of this function
+    given = change_outputs(source, passes_of(manifest), scratch.path, tell, tolerance)
+    _require_names(io.load(given.path), source, folder, manifest)
+    allowed = Allowance.of_folder(given.path, folder, manifest, tolerance)
+    proof = _FolderVerifier(given.path, source, folder, manifest, ep, allowed, tell)
     if manifest.stream is None:
         return proof.prove_clips()
     return proof.prove_steps(manifest.stream)
+
+
+def _require_names(model: ir.Model, source: Path, folder: Path, manifest: Manifest) -> None:
+    """Raise ModelError where the model lacks an input or output that the folder was made from."""
+    groups = (
+        ("input", manifest.inputs, model.graph.inputs),
+        ("output", manifest.outputs, model.graph.outputs),
+    )
+    for kind, shipped, own in groups:
+        names = [x.name for x in own]
+        missing = [x.name for x in shipped if x.name not in names]
+        if missing:
+            raise ModelError(
+                f"{folder / NAME}: it was made from another model than {source}, which has no "
+                f"{kind} {missing[0]!r:.80}; the folder has "
+                f"{_names_text(x.name for x in shipped)}, and the model {_names_text(names)}"
+            )
+
+
+def _names_text(names: Iterable[str | None]) -> str:
+    """Return the first names of several."""
+    first = [*map(str, names)]
+    more = ", ..." if len(first) > _LISTED else ""
+    return f"{', '.join(first[:_LISTED])}{more}"
 
 
 @dataclass(frozen=True)
@@ -120,7 +153,8 @@ class _FolderVerifier:
     """Proves a folder.
 
     Attributes:
-        source: The model.
+        source: The model, with the outputs that it was shipped with.
+        origin: The file that the user gave.
         folder: The folder.
         manifest: Its manifest.
         ep: Where it is proved besides the CPU.
@@ -129,6 +163,7 @@ class _FolderVerifier:
     """
 
     source: Path
+    origin: Path
     folder: Path
     manifest: Manifest
     ep: Ep
@@ -202,7 +237,7 @@ class _FolderVerifier:
             if different := sorted(own ^ shipped):
                 raise ModelError(
                     f"{self.folder / NAME}: the {kind} {different[0]!r:.80} is in one of it and "
-                    f"{self.source}, and not in the other; it was made from another model"
+                    f"{self.origin}, and not in the other; it was made from another model"
                 )
 
     def _require_sizes(self, sizes: list[dict[str, int]]) -> None:
@@ -211,10 +246,10 @@ class _FolderVerifier:
         if sizes != shipped:
             raise ModelError(
                 f"{self.folder / NAME}: the containers have sizes {shipped[0]}, and of "
-                f"{self.source} they would have {sizes[0]}; it was made from another model"
+                f"{self.origin} they would have {sizes[0]}; it was made from another model"
             )
 
     def _remarks(self) -> tuple[str, ...]:
-        if record_of(self.source).sha256 == self.manifest.provenance.get("sha256"):
+        if record_of(self.origin).sha256 == self.manifest.provenance.get("sha256"):
             return ()
-        return (f"the folder was made from another file than {self.source}: their hashes differ",)
+        return (f"the folder was made from another file than {self.origin}: their hashes differ",)

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.facts.shapes import Dim
 from graphfix.facts.view import View
 from graphfix.graph.nodes import is_op
@@ -14,6 +15,11 @@ MICROSOFT = "com.microsoft"
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 """The types that the fused operators take on the CPU, on CUDA and on DirectML."""
+
+CONVOLVES = ops.named("Conv ConvTranspose")
+
+SCALED_NORMS = ops.named("LayerNormalization SimplifiedLayerNormalization InstanceNormalization")
+"""Norms whose scale is their second input."""
 
 
 def why_used_elsewhere(
@@ -67,6 +73,22 @@ def is_weight(value: ir.Value | None, dims: tuple[int | None, ...], view: View) 
     # Readers that compute constants of it do so when the model is loaded.
     users = [x for x in users if x.outputs[0] not in view.constant_values]
     return len(users) == 1 and all(d in (None, f) for d, f in zip(dims, value_dims, strict=True))
+
+
+def can_scale_weight(product: ir.Node, view: View) -> bool:
+    """Return whether the weight of a product can be scaled on load, for it alone."""
+    is_product = is_op(product, "MatMul") or product in CONVOLVES or product in SCALED_NORMS
+    if not is_product or len(product.outputs) > 1:
+        return False
+    weight, *bias = product.inputs[1:]
+    if weight is None or not {weight, *filter(None, bias)} <= view.constant_values:
+        return False
+    if weight.is_graph_output() or view.shapes.dtype(weight) != ir.DataType.FLOAT:
+        return False
+    if product in SCALED_NORMS:
+        return view.shapes.rank(weight) == 1
+    readers = [x for x, _ in weight.uses() if x.outputs[0] not in view.constant_values]
+    return len(readers) == 1 and (not is_op(product, "MatMul") or view.shapes.rank(weight) == 2)
 
 
 def is_own_constant(value: ir.Value | None, view: View) -> bool:

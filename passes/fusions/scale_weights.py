@@ -12,11 +12,15 @@ from graphfix.facts.view import View
 from graphfix.graph.constants import scalar_of
 from graphfix.graph.nodes import is_op
 
-from ..common.fusible import is_by_feature, only_user, only_varying_input
+from ..common.fusible import (
+    CONVOLVES,
+    SCALED_NORMS,
+    can_scale_weight,
+    is_by_feature,
+    only_user,
+    only_varying_input,
+)
 
-_CONVOLVES = ops.named("Conv ConvTranspose")
-# Norms whose scale is their second input.
-_NORMS = ops.named("LayerNormalization SimplifiedLayerNormalization InstanceNormalization")
 # One number passes these: it can multiply the first input instead of the one output.
 _PASSES_NUMBER = (ops.MOVES_FIRST_INPUT - ops.named("Split")) | ops.named("Einsum")
 # The same of a positive number, element by element.
@@ -165,7 +169,7 @@ def _match_factor_behind(
         maker = value.producer()
         if maker is None or only_user(maker) is not user or len(value.uses()) > 1:
             return None
-        if _can_scale_weight(maker, view):
+        if can_scale_weight(maker, view):
             break
         place = _scalable_input(maker, is_scalar, view)
         data = None if place is None else maker.inputs[place]
@@ -175,7 +179,7 @@ def _match_factor_behind(
         user, value = maker, data
     data = maker.inputs[0]
     # One number right behind a product is left to fuse-matmul, and to ONNX Runtime.
-    fits = after or maker in _NORMS if is_scalar else is_by_feature(factor, maker, view)
+    fits = after or maker in SCALED_NORMS if is_scalar else is_by_feature(factor, maker, view)
     if data is None or not fits:
         return None
     flat = not is_scalar and view.shapes.rank(factor) != 1
@@ -190,27 +194,11 @@ def _match_factor_ahead(
     while product is not None and product in _PASSES_POSITIVE and number is not None and number > 0:
         before.append(product)
         product = only_user(product)
-    if not _CONVOLVES.has(product) or not _can_scale_weight(product, view):
+    if not CONVOLVES.has(product) or not can_scale_weight(product, view):
         return None
     if product.inputs[0] is not (before[-1] if before else node).outputs[0]:
         return None
     return ScaledSite(product, product, node.op_type, factor, rows, before=tuple(before))
-
-
-def _can_scale_weight(product: ir.Node, view: View) -> bool:
-    """Return whether the weight of a product can be scaled on load, for it alone."""
-    is_product = is_op(product, "MatMul") or product in _CONVOLVES or product in _NORMS
-    if not is_product or len(product.outputs) > 1:
-        return False
-    weight, *bias = product.inputs[1:]
-    if weight is None or not {weight, *filter(None, bias)} <= view.constant_values:
-        return False
-    if weight.is_graph_output() or view.shapes.dtype(weight) != ir.DataType.FLOAT:
-        return False
-    if product in _NORMS:
-        return view.shapes.rank(weight) == 1
-    readers = [x for x, _ in weight.uses() if x.outputs[0] not in view.constant_values]
-    return len(readers) == 1 and (not is_op(product, "MatMul") or view.shapes.rank(weight) == 2)
 
 
 def _scalable_input(step: ir.Node, is_scalar: bool, view: View) -> int | None:

@@ -187,18 +187,22 @@ def _gather_skewed(shifted_rows: ShiftedRows, op: Builder) -> ir.Value:
 
     def build_places() -> ir.Value:
         """Build ``direction * i + j + shift``."""
+        if (shifted_rows.direction, factor) == (-1, 1):
+            return _add_number(at.diagonal_index(), number + 1, op)
         distances = at.skewed_index(shifted_rows.direction)
         if not factor:
-            return op.Add(distances, np.array(number, np.int64)) if number else distances
+            return _add_number(distances, number, op)
         first = at.row_count()
         if factor != 1:
             first = op.Mul(first, np.array([factor], np.int64))
-        if number:
-            first = op.Add(first, np.array([number], np.int64))
-        return op.Add(distances, first)
+        return op.Add(distances, _add_number(first, number, op))
 
     index = at.expand_to_batch(("picked", shifted_rows.direction, factor, number), build_places)
     return op.GatherElements(shifted_rows.source, index, axis=len(dims) - 1)
+
+
+def _add_number(index: ir.Value, number: int, op: Builder) -> ir.Value:
+    return op.Add(index, np.array(number, np.int64)) if number else index
 
 
 def _gather_products(match: SkewSite, lhs: ir.Value, table: PaddedRows, op: Builder) -> ir.Value:

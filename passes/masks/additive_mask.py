@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -55,7 +56,20 @@ class CompanionSite(Match):
 
 
 @dataclass(frozen=True)
-class AdditiveMask(NodePass[MaskSite | CompanionSite]):
+class FillSite(Match):
+    """A Where that hides scores and stays, with another fill.
+
+    Attributes:
+        index: The input that is its fill.
+        floor: The fill that it gets.
+    """
+
+    index: int
+    floor: Array
+
+
+@dataclass(frozen=True)
+class AdditiveMask(NodePass[MaskSite | CompanionSite | FillSite]):
     """Replaces the Where that masks scores before a Softmax with an Add of a shared mask.
 
     It is found through whatever lies between it and the Softmax (Add, Mul, Div, Cast, Reshape,
@@ -130,6 +144,8 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
     Options:
         floor: What is added to a hidden score; finite, at most -1000. -65504 and below are no
             numbers in float16.
+        style: add makes an Add of a shared mask; fill keeps each Where, and only gives it the
+            floor where its fill is lower: not one kernel more.
     """
 
     safety = "valid-rows"
@@ -140,6 +156,7 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
     anchors = ("Where",)
 
     floor: float = -1e4
+    style: Literal["add", "fill"] = "add"
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.floor) and hides_score(self.floor)):
@@ -150,22 +167,31 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
         if self.floor > LOWEST:
             yield replace(self, floor=LOWEST)
 
-    def match(self, node: ir.Node, view: View) -> MaskSite | CompanionSite | Skip | None:
+    def cheaper(self) -> Iterator[AdditiveMask]:
+        """Yield the pass that keeps the Wheres: the mask of an Add takes kernels of its own."""
+        if self.style == "add":
+            yield replace(self, style="fill")
+
+    def match(self, node: ir.Node, view: View) -> MaskSite | CompanionSite | FillSite | Skip | None:
         """Return the site if the node masks scores, or weights after a Softmax."""
         select = where_masks.where_mask_of(node)
         if select is not None and hides_score(select.fill.number):
             return self._match_mask(select, view)
-        if select is not None and select.fill.number == 0:
+        if select is not None and select.fill.number == 0 and self.style == "add":
             return self._match_companion(select, view)
         return None
 
     def message(self, site: Match) -> str:
         """Describe the mask at a site."""
+        if isinstance(site, FillSite):
+            return "a Where hides scores with a number that overflows, or makes NaN of hidden rows"
         if isinstance(site, CompanionSite):
             return "a full-size Where zeroes weights that a mask has hidden already"
         return "a full-size Where hides scores, where an Add of one mask for all layers would do"
 
-    def _match_mask(self, select: where_masks.WhereMask, view: View) -> MaskSite | Skip | None:
+    def _match_mask(
+        self, select: where_masks.WhereMask, view: View
+    ) -> MaskSite | FillSite | Skip | None:
         """Return the site of a Where that hides scores, or why it is skipped."""
         mask = _find_masked_scores(select, view)
         if not mask.reach.softmaxes:
@@ -178,6 +204,8 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
         if not np.isfinite(floor.astype(np.float64)).all():
             number = self.floor / mask.reach.scale
             return Skip(select.node, f"floor={number:g} is no number in {select.fill.dtype}")
+        if self.style == "fill":
+            return _match_fill(select, floor)
         if mask.becomes_addend and select.fill.number == floor.item(0):
             return Skip(select.node, "it is an addend: a Where of the floor and 0")
         scores = None if mask.becomes_addend else select.data
@@ -227,8 +255,12 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite]):
             elif isinstance(site := self.match(mask, view), MaskSite):
                 yield site.hidden
 
-    def rewrite(self, match: MaskSite | CompanionSite, op: Builder) -> ir.Value:
+    def rewrite(self, match: MaskSite | CompanionSite | FillSite, op: Builder) -> ir.Value:
         """Build ``scores + hidden * floor``, or ``weights * (1 - hidden)`` after a Softmax."""
+        if isinstance(match, FillSite):
+            inputs = list(match.node.inputs)
+            inputs[match.index] = op.constant(match.floor)
+            return op.Where(*inputs)
         # The first tensor that holds this boolean serves all; the chains of the others go.
         root = op.build_once(("root", match.number), lambda: match.hidden.root, match.hidden.root)
         when = match.hidden.when
@@ -281,6 +313,13 @@ def _find_masked_scores(select: where_masks.WhereMask, view: View) -> _MaskedSco
         is_addend and has_all_dims,
         max(rank or 0 for rank in ranks),
     )
+
+
+def _match_fill(select: where_masks.WhereMask, floor: Array) -> FillSite | None:
+    """Return the site of a Where whose fill is below the floor, or None."""
+    if select.fill.number >= floor.item(0):
+        return None
+    return FillSite(select.node, 1 if select.fill_when else 2, floor)
 
 
 def _why_floor_would_show(mask: _MaskedScores, _view: View) -> str | None:

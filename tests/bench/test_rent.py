@@ -34,6 +34,7 @@ PAYS = {
     "join-products": ("deberta.ts", "clap-audio.dy"),
     "fuse-gelu": ("cosyvoice-tokenizer.dy", "clap-audio.dy"),
     "fuse-softplus": ("zipvoice.dy", "zipformer.dy"),
+    "fuse-snake": ("dac-decoder.ts", "xcodec-decoder.dy"),
     "scale-weights": ("vocos.ts", "fastspeech2-decoder.dy"),
     "merge-biases": ("zipvoice.dy", "zipformer.dy"),
     "fuse-spectrum": ("silero-vad.ts", "gru-vad.ts"),

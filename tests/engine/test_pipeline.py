@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -119,3 +120,31 @@ def test_a_word_behind_an_option_of_one_value_is_a_pass() -> None:
         pipeline.parse_passes("fix-dims:T=7,40")
     with pytest.raises(UsageError, match="there is no pass 'no-such-pass'"):
         pipeline.parse_passes("additive-mask:floor=-1e3,no-such-pass")
+
+
+@pytest.mark.parametrize(
+    ("passes", "ep", "of_profiles", "not_of_profiles", "provider"),
+    [
+        ("directml", "cpu", {"fold", "additive-mask"}, {"fuse-gelu"}, "dml"),
+        ("fast", "cpu", {"fold", "fuse-gelu"}, set(), "dml"),
+        ("fast", "webgpu", {"fuse-gelu"}, {"fuse-attention"}, "webgpu"),
+        ("fast-webgpu", "cpu", {"fuse-gelu"}, {"fuse-attention"}, "webgpu"),
+        ("fast-cpu", "cpu", {"fuse-gelu:approximate=yes"}, {"fuse-gelu"}, None),
+        ("directml,fold", "dml", {"additive-mask"}, {"fold"}, "dml"),
+        ("fold,float16", "cpu", set(), {"fold"}, None),
+        (
+            ["directml", "fix-dims:T=5", registry.get_pass("fold")],
+            "cpu",
+            {"bool-cast"},
+            {"fold"},
+            "dml",
+        ),
+    ],
+)
+def test_passes_that_only_a_profile_names(
+    passes: Any, ep: Any, of_profiles: set[str], not_of_profiles: set[str], provider: str | None
+) -> None:
+    specs, counted_on = pipeline.passes_of_profiles(passes, ep)
+    assert of_profiles <= specs
+    assert not not_of_profiles & specs
+    assert counted_on == provider

@@ -77,6 +77,7 @@ VERBS: dict[str, Callable[[Path], object]] = {
     "padded": lambda path: graphfix.padded(path),
     "bench": lambda path: graphfix.bench(path, runs=1, processes=1, seconds=0, copy=False),
     "ship": lambda path: graphfix.ship(path, path.with_name("folder"), "T=8"),
+    "merge": lambda path: graphfix.merge(path, path, check=False),
     "reduce": lambda path: graphfix.reduce(path, ep="cpu", budget=1),
     "save": lambda path: graphfix.save(graphfix.load(path), path.with_name("o.onnx")),
 }

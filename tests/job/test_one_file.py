@@ -297,7 +297,7 @@ def test_kernels_of_what_did_not_change_are_counted_once(
     onnx.save(onnx.parser.parse_model(MASKLESS), file)
     counted: list[object] = []
     real = planning.plan
-    monkeypatch.setattr(planning, "plan", lambda x: counted.append(x) or real(x))
+    monkeypatch.setattr(planning, "plan", lambda x, ep: counted.append(x) or real(x, ep=ep))
     report = graphfix.repair_file(file)
     assert len(counted) == 1
     assert report.kernels is not None
@@ -315,10 +315,28 @@ def test_fixed_sizes_that_do_not_run_on_directml_are_said(file: Path) -> None:
     onnx.save(onnx.parser.parse_model(FROZEN), file)
     report = graphfix.repair_file(file, passes="fix-dims:N=2")
     told = "does not run correctly (1 error: reshape-allowzero at Reshape of y)"
-    assert report.on_directml == f"{told}, predicted"
+    assert report.on_provider == f"{told}, predicted"
     assert not report.worse
     repaired = graphfix.repair_file(file, passes="reshape-allowzero")
-    assert repaired.on_directml == f"{told} -> runs, predicted"
+    assert repaired.on_provider == f"{told} -> runs, predicted"
+
+
+def test_a_profile_leaves_out_what_takes_more_kernels(file: Path) -> None:
+    """A mask of its own pays where layers share it; of one layer it takes two kernels more."""
+    profile = graphfix.repair_file(file, check=False, kernels=True)
+    assert profile.kernels is not None
+    before, after = (profile.kernels[x] for x in ("before", "after"))
+    assert before is not None
+    assert after is not None
+    assert not [x for x in before if after[x] > before[x]]
+    (row,) = [x for x in profile.left if x.by == "additive-mask"]
+    assert (row.instead, row.costs) == ("additive-mask:style=fill", True)
+    assert "more kernels on DirectML" in row.why
+    assert "bad places" not in profile.answer
+    again = graphfix.repair_file(profile.output, file.with_name("again.onnx"), check=False)
+    assert not again.changed
+    named = graphfix.repair_file(file, passes="directml,additive-mask", check=False, kernels=True)
+    assert [x.by for x in named.left if x.by == "additive-mask"] == []
 
 
 @dataclass(frozen=True)

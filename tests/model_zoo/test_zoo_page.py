@@ -100,7 +100,7 @@ def row(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "after": {"nodes": nodes, "error": "", "counts": counts},
         "figures": {name: make_figure(None, count, "8007023E") for name, count in counts.items()},
     }
-    made["stages"]["directml"] = {
+    made["stages"]["device"] = {
         "figures": {"crashes": make_figure(1, 0), "worst": make_figure(None, 2.5e-7, "8007023E")}
     }
     # Of one process nothing is told.
@@ -185,12 +185,14 @@ def test_every_refusal_has_its_reason(row: dict[str, Any]) -> None:
 
 def test_what_is_not_known_says_why(row: dict[str, Any]) -> None:
     copied = json.loads(json.dumps(row))
-    for name in ("directml", "placement"):
-        copied["stages"][name] = {"skipped": "measured on DirectML only: --ep dml"}
-    copied["figures"]["copies"] = make_figure(None, None, "measured on DirectML only: --ep dml")
+    for name in ("device", "placement"):
+        copied["stages"][name] = {"skipped": "measured on a device only, such as --ep dml"}
+    copied["figures"]["copies"] = make_figure(
+        None, None, "measured on a device only, such as --ep dml"
+    )
     seen = read(copied)
     assert seen.cells["heads", "copies"] == "-"
-    assert "Not known: copies; measured on DirectML only: --ep dml." in seen.text
+    assert "Not known: copies; measured on a device only, such as --ep dml." in seen.text
 
 
 def test_a_failed_model_comes_first_in_the_verdict(row: dict[str, Any]) -> None:

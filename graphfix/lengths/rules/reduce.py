@@ -129,6 +129,26 @@ def infer_arg_max(site: RuleSite) -> facts.TensorState:
     return dataclasses.replace(result, tails=tails, sign=1)
 
 
+def infer_top_k(site: RuleSite) -> list[facts.TensorState | None]:
+    """Infer the values and the places of a TopK along an axis without time."""
+    state = site.input_state()
+    if state.axes is None:
+        return [site.output_without_time(i) for i in range(len(site.node.outputs))]
+    axis = site.axis_attribute(state.rank)
+    check_rows_unmixed(state, (axis,))
+    if facts.carries_time(state.factors_of(axis)):
+        raise RefusedError("it ranks along the axis that carries time")
+    if site.has_input(1) and not site.input_state(1).fixed:
+        raise RefusedError("how many it gives is not fixed")
+    size = facts.fixed_axis(site.output_dims(0)[axis])
+    values = state.with_axis(axis, size, None)
+    values = values.with_other_numbers(
+        values.tails_after_arithmetic(zeros=True), min(state.sign, 1)
+    )
+    finite = tuple(None if x is None else facts.FINITE for x in values.tails)
+    return [values, values.with_other_numbers(finite, 1)]
+
+
 def infer_cumsum(site: RuleSite) -> facts.TensorState:
     """Infer a running sum: forwards the valid part comes first; backwards it begins in the tail."""
     state, axis = site.input_state(), site.input_ints(1)
@@ -182,4 +202,5 @@ RULES = {
     "ArgMax": PaddingRule(infer_arg_max),
     "ArgMin": PaddingRule(infer_arg_max),
     "CumSum": PaddingRule(infer_cumsum),
+    "TopK": PaddingRule(infer_top_k),
 }

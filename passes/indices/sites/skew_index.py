@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from graphfix.editing.builder import Builder
 from graphfix.facts.symbolic.expressions import Dim, dim_key
-from graphfix.lengths.dim_nodes import build_axis_size, build_positions
+from graphfix.lengths.dim_nodes import build_axis_size, build_ones
 
 from ...common.reshape_targets import with_axes
 
@@ -35,12 +35,24 @@ class Positions:
 
     def column_index(self) -> ir.Value:
         """Build ``j``, [T]."""
-        return self._build_once("across", lambda: build_positions(self.row_count(), self._op))
+        return self._build_once("across", self._count_rows)
 
     def row_index(self) -> ir.Value:
         """Build ``i``, [T, 1]."""
         return self._build_once(
             "down", lambda: with_axes("Unsqueeze", self.column_index(), (1,), self._op)
+        )
+
+    def rows_below(self) -> ir.Value:
+        """Build ``T - 1 - i``, [T, 1]."""
+        return self._build_once(
+            "below", lambda: with_axes("Unsqueeze", self._count_rows(reverse=1), (1,), self._op)
+        )
+
+    def diagonal_index(self) -> ir.Value:
+        """Build ``T - 1 - i + j``, [T, T]; T itself need not be copied to the device."""
+        return self._build_once(
+            "diagonal", lambda: self._op.Add(self.column_index(), self.rows_below())
         )
 
     def skewed_index(self, direction: int) -> ir.Value:
@@ -63,6 +75,11 @@ class Positions:
             (key, *sizes),
             lambda: self._op.Expand(build(), self._build_once(sizes, self._batch_shape)),
         )
+
+    def _count_rows(self, **options: int) -> ir.Value:
+        """Build 0 to T - 1 or, in reverse, T - 1 to 0, [T]."""
+        ones = self._build_once("ones", lambda: build_ones(self.row_count(), self._op))
+        return self._op.CumSum(ones, np.array(0, np.int64), exclusive=1, **options)
 
     def _batch_shape(self) -> ir.Value:
         """Build ``[.., 1, 1]``."""

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from graphfix import ops
 from graphfix.graph.nodes import is_op
 from graphfix.graph.walks import opset_of, reachable_from
+from graphfix.providers.directml.operator_facts import ACTIVATIONS_TAKEN
 
 from ...common.fold_view import INTEGERS, FoldView, Key
 
@@ -114,7 +115,9 @@ class SizeInventory:
 
     def _add_shape(self, value: ir.Value, order: int) -> None:
         dims = self._look.dims(value)
-        if dims and dims not in self.shapes and not all(isinstance(x, int) for x in dims):
+        if not dims or dims in self.shapes or all(isinstance(x, int) for x in dims):
+            return
+        if not _goes_into_activation(value):
             self.shapes[dims] = order, value
 
     def _size_of_node(self, node: ir.Node) -> WantedSize | None:
@@ -142,6 +145,19 @@ class SizeInventory:
         """Return the content of a constant as a vector, or None."""
         elements, dtype = self._look.data(value), self._look.view.shapes.dtype(value)
         return None if elements is None or dtype not in INTEGERS else WantedSize(dtype, 1, elements)
+
+
+def _goes_into_activation(value: ir.Value) -> bool:
+    """Return whether nothing but an activation reads a tensor, beside Shapes.
+
+    DirectML computes both in one kernel if no Shape reads what lies between. Behind the activation
+    there is a tensor of the same shape.
+    """
+    readers = [x.node for x in value.uses() if x.node not in ops.MEASURES]
+    maker = value.producer()
+    if maker is None or len(readers) != 1 or len(readers[0].inputs) != 1:
+        return False
+    return readers[0] in ACTIVATIONS_TAKEN.get(ops.qualified_name(maker), ())
 
 
 class RecipeChooser:

@@ -11,6 +11,7 @@ import graphfix
 from graphfix.lengths.analysis import analyse
 from graphfix.lengths.length_source import find_length_source
 from graphfix.lengths.repairs.fill_tail import RaiseTail
+from graphfix.lengths.tail_state import FINITE
 from tests.lengths.analysed import analysis_of, leaks, reasons, state_of
 
 CONSTANTS = "int64[1] one = {1}, int64[1] two = {2}, int64 at = {1}, int64 across = {0}"
@@ -145,3 +146,26 @@ def test_a_sum_of_a_mask_over_time_alone_is_a_length(node: str, is_length: bool)
     state = state_of(analysis, "s")
     assert state is not None
     assert (state.length is not None) is is_length
+
+
+def test_the_largest_of_each_frame_need_nothing() -> None:
+    analysis = analysis_of("f = Cos (x) y, i = TopK <axis = 2> (f, two)", constants=CONSTANTS)
+    assert not analysis.refusals
+    assert not analysis.repairs
+    frames, values, places = (state_of(analysis, name) for name in "fyi")
+    assert frames is not None
+    assert values is not None
+    assert places is not None
+    assert values.tails == frames.tails
+    assert places.tails == (None, FINITE, None)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("y, i = TopK <axis = 1> (x, one)", "it ranks along the axis that carries time"),
+        ("y, i = TopK <axis = 0> (x, one)", "it mixes rows of the batch"),
+    ],
+)
+def test_frames_and_rows_are_not_ranked(body: str, reason: str) -> None:
+    assert any(reason in x for x in reasons(analysis_of(body, constants=CONSTANTS)))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import graphfix
 from graphfix.errors import UsageError
+from graphfix.passes.masks.additive_mask import AdditiveMask
 from tests.passes.models import execute, ops, refusals
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17{functions}]>\n'
@@ -120,6 +121,33 @@ def test_repairs(case: str, b: int, t: int) -> None:
     assert report.changed
     assert "Where" not in ops(after)
     np.testing.assert_allclose(got[0], want[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("case", REPAIRED)
+def test_a_fill_that_is_not_too_low_takes_no_node(case: str) -> None:
+    where, between = REPAIRED[case]
+    text = attention(between, where=where)
+    report, after, want, got = both(text, feeds(), "additive-mask:style=fill")
+    assert report.changed == (case != "-1e4")
+    assert len(ops(after)) <= len(ops(model(text)))
+    assert not graphfix.run(after, "additive-mask:style=fill").changed
+    np.testing.assert_allclose(got[0], want[0], atol=1e-6)
+
+
+def test_a_row_that_is_hidden_whole_is_no_nan_with_another_fill() -> None:
+    where, between = REPAIRED["-inf"]
+    inputs = feeds()
+    inputs["mask"][1] = True
+    _, _, want, got = both(attention(between, where=where), inputs, "additive-mask:style=fill")
+    assert np.isnan(want[0][1]).all()
+    assert np.isfinite(got[0]).all()
+    np.testing.assert_allclose(got[0][0], want[0][0], atol=1e-6)
+
+
+def test_what_takes_fewer_kernels_is_known() -> None:
+    (cheaper,) = AdditiveMask(floor=-2e3).cheaper()
+    assert cheaper.spec() == "additive-mask:floor=-2000,style=fill".replace(",", ":")
+    assert [*cheaper.cheaper()] == []
 
 
 def test_a_scale_below_one_does_not_weaken_the_floor() -> None:

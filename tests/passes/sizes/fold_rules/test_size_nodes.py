@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import graphfix
 from tests.passes.folding import fold
 from tests.passes.models import execute, model, ops
 
@@ -23,6 +24,20 @@ def test_one_shape_for_equal_dims_of_different_tensors() -> None:
             su = Concat <axis = 0> (u1, c1) z = ConstantOfShape (su) }""")
     )
     assert sorted(ops(after)) == sorted(["ConstantOfShape"] * 2 + ["Shape"] * 3 + ["Concat"])
+
+
+def test_no_shape_is_taken_between_a_convolution_and_its_activation() -> None:
+    """DirectML computes both in one kernel, if nothing else reads what lies between."""
+    after = model("""m (float[B, 1, T] x) => (float[B, 1, U] y, float[P, Q] z)
+        <float[1, 1, 3] w = {1, 2, 3}, int64 zero = {0}, int64 two = {2}, int64[1] axis = {0}> {
+        c = Conv (x, w) y = Relu (c)
+        s = Shape (y) b = Gather (s, zero) b1 = Unsqueeze (b, axis)
+        r = Shape (y) u = Gather (r, two) u1 = Unsqueeze (u, axis)
+        shape = Concat <axis = 0> (b1, u1) z = ConstantOfShape (shape) }""")
+    assert graphfix.run(after, "fold").changed
+    read = {x.inputs[0].name for x in after.graph if x.op_type == "Shape"}
+    assert "y" in read
+    assert "c" not in read
 
 
 @pytest.mark.parametrize("opset", [13, 14, 15, 18])
