@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import cast
 
 from graphfix.benchmark.timed_process import describe_machine
 from graphfix.errors import ModelError, UsageError
@@ -34,9 +34,9 @@ def find_places(wanted: Wanted | Sequence[Ep], tell: Callable[[str], None]) -> P
         UsageError: None is; or the only one that was asked for is not.
         ModelError: The only one has no device.
     """
-    several: Sequence[Any] = wanted if isinstance(wanted, (list, tuple)) else [wanted]
+    several = wanted if isinstance(wanted, (list, tuple)) else [wanted]
     if len(several) == 1:
-        only: Wanted = several[0]
+        only = cast("Wanted", several[0])
         require_valid_choices(ep=(only, ("auto", *EVERYWHERE)))
         provider, note = choose_provider(only)
         tell("starting a process")

@@ -204,7 +204,7 @@ def _print_facts(name: str, result: Result, label: str, *, verbose: bool) -> Non
     if verbose:
         for node in result.seen.placed.nodes:
             _terminal.print_row("", f"{node.provider}  {node.op}  {node.name}")
-    _terminal.print_row("", f"outputs: {read_back_text(result.seen.read_back)} read back")
+    _terminal.print_row("", f"read back: {read_back_text(result.seen.read_back)} of outputs")
 
 
 def _claim_text(claim: Claim) -> str:
