@@ -226,12 +226,16 @@ def test_what_an_operator_is_stands_in_one_table() -> None:
 # Functions of more than 15 decisions, each with what would be lost if it were split.
 MOST_DECISIONS, MOST_EXCEPTIONS = 15, 40
 MANY_DECISIONS = {
+    "graphfix/cli/bench.py:bench": "a command with two forms, and a line for each form of output",
     "graphfix/cli/check.py:check": "a form of output for each of its options, as click calls it",
     "graphfix/cli/run.py:run": "its options are read and told apart where click hands them over",
+    "graphfix/editing/join.py:join_models": "its steps use up both models in one order",
+    "graphfix/engine/pipeline.py:passes_of_profiles": "two sets, a comprehension for each kind",
     "graphfix/facts/forced_sizes.py:_solve": "what one round dictates is what the next one reads",
     "graphfix/feeds/case_search.py:search_cases": "each try depends on how the ones before it went",
     "graphfix/feeds/dim_groups.py:_tie_by_graph": "one law on two dims, each way round",
     "graphfix/feeds/states.py:_pair_by_growth": "three tables of one pairing, read together",
+    "graphfix/job/merging.py:merge": "read, check, merge, prove and write, each if it is asked for",
     "graphfix/job/one_file.py:_repair_and_write": "proof, count and write in one order",
     "graphfix/lengths/analysis.py:_infer_outputs": "a list of guards in the order that counts",
     "graphfix/lengths/length_nodes.py:recompute_on_lengths": "a recursion, a line for each base",
@@ -249,9 +253,13 @@ MANY_DECISIONS = {
     "graphfix/shipping/stream_steps.py:_make_array": "a line for each role of an input",
     "graphfix/shipping/stream_steps.py:iter_sequences": "the sequences, each where it applies",
     "graphfix/shipping/stream_steps.py:run_sequence": "a step reads what the one before it left",
+    "passes/common/parameters.py:parameter_of": "a list of guards around one evaluation",
     "passes/defects/pad_slice.py:match": "a list of guards, each with its reason",
     "passes/defects/plain_attention.py:_build_grouped": "an operator written out, an input a line",
     "passes/defects/plain_attention.py:match": "a list of guards, each with its reason",
+    "passes/interface/_scores.py:find_scores": "refusals first, each in its own words",
+    "passes/interface/rename.py:_rename_dim": "one name, at a place or wherever it is declared",
+    "passes/interface/select_output.py:repair": "what goes is listed before the graph changes",
 }
 _DECISIONS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.IfExp, ast.ExceptHandler)
 _DECISIONS += (ast.comprehension, ast.Assert, ast.match_case)
