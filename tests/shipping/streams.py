@@ -220,6 +220,6 @@ def prove_on(ep: Ep, example: Example, folder: Path) -> FolderProof:
     """Ship an example, and prove it on a provider: at least 40 steps, and one that is refused."""
     source = saved(HEADER + example.text, folder / "model.onnx")
     sizes = parse_containers(example.containers)
-    result = ship(source, folder / "out", sizes, cache=example.cache, stream=True)
+    result = ship(source, folder / "out", sizes, cache=example.cache, stream=True, ep=ep)
     assert result.ok, str(result.whole)
     return verify_folder(source, folder / "out", ep=ep)
