@@ -22,10 +22,10 @@ from graphfix.facts.shapes import shapes_of
 from graphfix.graph.nodes import is_op
 from graphfix.providers.table import Ep
 from graphfix.runtime.local_session import Session
-from tests.dml.edge_cases import OPSET, Graph, graphs
-from tests.dml.survey import along_axes, contrib, elementwise, layout, windows
-from tests.dml.survey.case import Array, Case, model_of, numbers
 from tests.mutants.ingraph import graph_faults, plant
+from tests.survey import along_axes, contrib, elementwise, layout, windows
+from tests.survey.case import Array, Case, model_of, numbers
+from tests.survey.edge_cases import OPSET, Graph, graphs
 
 TABLES = Path(__file__).resolve().parents[1] / "graphfix" / "providers" / "directml"
 NODE = "the_defect"

@@ -35,7 +35,7 @@ from graphfix.feeds.case_search import make_cases
 from graphfix.providers.table import Ep
 from graphfix.reducing.reduction import Reduction
 from graphfix.runtime import process
-from tests.dml.survey.case import Case
+from tests.survey.case import Case
 
 Work = Callable[[float], dict[str, Any]]
 

@@ -64,6 +64,16 @@ class Doubled(NodePass[Match]):
         return op.Add(x, x)
 
 
+def test_what_a_pass_is_unless_it_says_so() -> None:
+    m = model("m (float[N] x) => (float[N] y) { y = Relu (x) }")
+    usual = Doubled()
+    assert usual.is_removable
+    assert not usual.optional
+    assert usual.supports_site_exclusion()
+    assert usual.exclusion_of(m, m.graph[0]) is None
+    assert usual.runs_at(m) == {}
+
+
 class TestOptions:
     @pytest.mark.parametrize(
         ("text", "want"),

@@ -1,6 +1,7 @@
 """The house stands: imports go down only and in no circle, and each dependency has one door."""
 
 import ast
+import functools
 import tomllib
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -85,10 +86,15 @@ def _room(module: str) -> str:
     return inside.split(".")[0] or "graphfix"
 
 
+@functools.cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def _names(module: str, path: Path) -> set[str]:
     """All that a file imports, at any place, for types only too; as written in full."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(_tree(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -188,7 +194,7 @@ def _lists_of_operators(path: Path) -> set[str]:
     A set of :mod:`graphfix.ops` that adds or leaves out some by ``ops.named`` is none.
     """
     lists = set()
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for node in _tree(path).body:
         if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
             continue
         named = {
@@ -215,3 +221,86 @@ def test_what_an_operator_is_stands_in_one_table() -> None:
         module for module, names in DISPATCH.items() if names - _lists_of_operators(MODULES[module])
     }
     assert not stale, "these lists are gone"
+
+
+# Functions of more than 15 decisions, each with what would be lost if it were split.
+MOST_DECISIONS, MOST_EXCEPTIONS = 15, 40
+MANY_DECISIONS = {
+    "graphfix/cli/bench.py:bench": "a command with two forms, and a line for each form of output",
+    "graphfix/cli/check.py:check": "a form of output for each of its options, as click calls it",
+    "graphfix/cli/run.py:run": "its options are read and told apart where click hands them over",
+    "graphfix/editing/join.py:join_models": "its steps use up both models in one order",
+    "graphfix/engine/pipeline.py:passes_of_profiles": "two sets, a comprehension for each kind",
+    "graphfix/facts/forced_sizes.py:_solve": "what one round dictates is what the next one reads",
+    "graphfix/feeds/case_search.py:search_cases": "each try depends on how the ones before it went",
+    "graphfix/feeds/dim_groups.py:_tie_by_graph": "one law on two dims, each way round",
+    "graphfix/feeds/states.py:_pair_by_growth": "three tables of one pairing, read together",
+    "graphfix/job/merging.py:merge": "read, check, merge, prove and write, each if it is asked for",
+    "graphfix/job/one_file.py:_repair_and_write": "proof, count and write in one order",
+    "graphfix/lengths/analysis.py:_infer_outputs": "a list of guards in the order that counts",
+    "graphfix/lengths/length_nodes.py:recompute_on_lengths": "a recursion, a line for each base",
+    "graphfix/lengths/mask_counts.py:_track_count": "a line for each kind of node",
+    "graphfix/lengths/rules/convolve.py:_conv_result": "one walk along the axes, with refusals",
+    "graphfix/lengths/rules/elementwise.py:_infer_capped": "a list of guards, then two lines",
+    "graphfix/lengths/rules/result_tail.py:infer_tail": "from the best tail to the worst, in order",
+    "graphfix/model_zoo/stages.py:time_models": "one record from one measurement, with its gaps",
+    "graphfix/proof/compare.py:_compare_floats": "six reasons, from figures that are kept",
+    "graphfix/providers/memory.py:peak_memory_of": "one walk that keeps what is live",
+    "graphfix/shipping/model_facts.py:_size_containers": "refusals first, each in its own words",
+    "graphfix/shipping/stream_build.py:passes_at": "three kinds of passes, in one order",
+    "graphfix/shipping/stream_plan.py:_dim_of_new_entries": "what shows the dim, the surest first",
+    "graphfix/shipping/stream_plan.py:plan_stream": "a plan has twelve parts that follow in turn",
+    "graphfix/shipping/stream_steps.py:_make_array": "a line for each role of an input",
+    "graphfix/shipping/stream_steps.py:iter_sequences": "the sequences, each where it applies",
+    "graphfix/shipping/stream_steps.py:run_sequence": "a step reads what the one before it left",
+    "passes/common/parameters.py:parameter_of": "a list of guards around one evaluation",
+    "passes/defects/pad_slice.py:match": "a list of guards, each with its reason",
+    "passes/defects/plain_attention.py:_build_grouped": "an operator written out, an input a line",
+    "passes/defects/plain_attention.py:match": "a list of guards, each with its reason",
+    "passes/interface/_scores.py:find_scores": "refusals first, each in its own words",
+    "passes/interface/rename.py:_rename_dim": "one name, at a place or wherever it is declared",
+    "passes/interface/select_output.py:repair": "what goes is listed before the graph changes",
+}
+_DECISIONS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.IfExp, ast.ExceptHandler)
+_DECISIONS += (ast.comprehension, ast.Assert, ast.match_case)
+
+
+def _count_decisions(function: ast.AST) -> int:
+    """What a reader follows in a function: branches, loops, and each part of a condition."""
+    count = 1
+    for node in ast.walk(function):
+        count += isinstance(node, _DECISIONS)
+        if isinstance(node, ast.comprehension):
+            count += len(node.ifs)
+        elif isinstance(node, ast.BoolOp):
+            count += len(node.values) - 1
+    return count
+
+
+def test_a_function_of_many_decisions_has_its_reason() -> None:
+    many = {
+        f"{path.relative_to(ROOT).as_posix()}:{node.name}"
+        for path in MODULES.values()
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and _count_decisions(node) > MOST_DECISIONS
+    }
+    assert not many - MANY_DECISIONS.keys(), "split these, or say why not"
+    assert not MANY_DECISIONS.keys() - many, "these have fewer now"
+    assert len(MANY_DECISIONS) <= MOST_EXCEPTIONS
+
+
+@pytest.mark.parametrize(
+    ("body", "count"),
+    [
+        ("return a", 1),
+        ("return a or b or c", 3),
+        ("return [x for x in a if x if x > 1]", 4),
+        ("if a: return 1\n elif b and c: return 2", 4),
+        ("for x in a:\n  while x: x = 1 if b else 2\n  assert x", 5),
+        ("try: a()\n except E: pass", 2),
+        ("def g():\n  return 1 if a else 2\n return g", 2),
+    ],
+)
+def test_decisions_are_what_a_reader_follows(body: str, count: int) -> None:
+    assert _count_decisions(ast.parse(f"def f():\n {body}").body[0]) == count

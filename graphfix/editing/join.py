@@ -150,20 +150,30 @@ def _add_functions(first: ir.Model, second: ir.Model) -> None:
             )
 
 
+def _names_in_first(pairs: Mapping[ir.Value, ir.Value]) -> dict[str, str]:
+    """Return what the first model calls the dims of the second, by their names in the second.
+
+    Args:
+        pairs: The tensor of the first model by the one of the second that it stands for.
+    """
+    names: dict[str, str] = {}
+    for target, source in pairs.items():
+        if source.shape is None or target.shape is None:
+            continue
+        for own, dim in zip(target.shape, source.shape, strict=True):
+            if isinstance(own, int) or not own.value or not is_symbol(own.value):
+                continue
+            if isinstance(dim, int) or not is_nameless(dim):
+                names.setdefault(own.value, str(dim))
+    return names
+
+
 def _rename_dims(first: ir.Model, second: ir.Model, pairs: Mapping[ir.Value, ir.Value]) -> None:
     """Call the dims of the second model as the first one does, where they are the same.
 
     A name that both have for dims of which that is not known gets the prefix.
     """
-    new_names: dict[str, str] = {}
-    for target, source in pairs.items():
-        if source.shape is None or target.shape is None:
-            continue
-        for own, dim in zip(target.shape, source.shape, strict=True):
-            if not isinstance(own, int) and own.value and is_symbol(own.value):
-                named = not isinstance(dim, int) and not is_nameless(dim)
-                if isinstance(dim, int) or named:
-                    new_names.setdefault(own.value, str(dim))
+    new_names = _names_in_first(pairs)
     taken = set(_dim_words(first))
     for name in _dim_words(second):
         if name in taken:

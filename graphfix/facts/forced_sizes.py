@@ -176,14 +176,12 @@ class SizeRules:
         alike = {name: ir.SymbolicDim("n") for name in names}
         relations = [replace(x, a=replace_symbols(x.a, alike)) for x in self.coupled]
         relations = [replace(x, b=replace_symbols(x.b, alike)) for x in relations]
-        sizes = [_solutions(x) for x in relations if x.symbols == {"n"}]
-        common = _common_sizes([_Restriction(x, "") for x in sizes if x is not None])
-        common = common[common > 0]
-        if len(common) == 0 or len(sizes) < len(relations):
+        if any(x.symbols != {"n"} for x in relations):
             return None
         least = min((wanted[x] for x in names if x in wanted), default=1)
-        above = common[common >= least]
-        size = int(above[0] if len(above) else common[-1])
+        size = _size_near(least, relations)
+        if size is None:
+            return None
         return {name: size if name in names else n for name, n in wanted.items()}
 
     def _combine(
@@ -374,6 +372,17 @@ def _relations_in(
 def _without_common_factors(relation: _Relation) -> _Relation:
     a, b = without_common_factors(relation.a, relation.b)
     return replace(relation, a=a, b=b)
+
+
+def _size_near(least: int, relations: Iterable[_Relation]) -> int | None:
+    """Return the size of the one symbol of some relations that is next above one, else below."""
+    solutions = [_solutions(x) for x in relations]
+    common = _common_sizes([_Restriction(x, "") for x in solutions if x is not None])
+    common = common[common > 0]
+    if len(common) == 0:
+        return None
+    above = common[common >= least]
+    return int(above[0] if len(above) else common[-1])
 
 
 def _solve(

@@ -263,7 +263,7 @@ class _Reader:
             if data and dims and len(dims) == 2:
                 yield SizeRelation(data[-1], dims[0], node, witness=weight)
         elif slots.bias is not None:
-            yield from self._biased_attention(node, slots)
+            yield from self._biased_attention(node, slots, input_at(node, slots.bias))
 
     def _cached_attention(self, node: ir.Node, slots: AttentionSlots) -> Iterator[SizeRelation]:
         """Yield that a cache [B, heads, P, D] has the rows and the heads of what is new."""
@@ -283,7 +283,9 @@ class _Reader:
             if place == slots.past_key or is_packed:
                 yield SizeRelation(query[2], multiply_dims(past[3], parts), node)
 
-    def _biased_attention(self, node: ir.Node, slots: AttentionSlots) -> Iterator[SizeRelation]:
+    def _biased_attention(
+        self, node: ir.Node, slots: AttentionSlots, bias: ir.Value | None
+    ) -> Iterator[SizeRelation]:
         """Yield that keys are as wide as queries, and a bias as wide as all three together."""
         query, key, value = (
             self._dims(input_at(node, x)) for x in (slots.query, slots.key, slots.value)
@@ -291,7 +293,6 @@ class _Reader:
         if not (query and key and value and len(query) == len(key) == len(value) == 3):
             return
         yield SizeRelation(query[2], key[2], node)
-        bias = input_at(node, slots.bias or 0)
         if dims := self._dims(bias):
             together = dim_of(2 * expr_of(query[2]) + expr_of(value[2]))
             yield SizeRelation(together, dims[0], node, witness=bias)

@@ -264,6 +264,29 @@ def draw_floats(
     """Return floats as the style says; all above 0 if ``positive``."""
     if item.role.span is not None:
         return rng.uniform(*item.role.span, shape)
+    array = _draw_in_style(rng, item, shape, values, positive=positive)
+    if positive or values == "positive":
+        array = np.abs(array) + 0.2
+    if values == "ties" and item.role.uses.ties:
+        array = _round_to_ties(rng, array, item, positive=positive)
+    elif values == "guarded" and item.role.uses.guarded:
+        is_guarded = np.asarray(rng.random(shape) < _SHARE_OF_GUARDED)
+        is_guarded.reshape(-1)[:1] = True
+        array = np.where(is_guarded, rng.choice(item.role.uses.guarded, shape), array)
+    return array
+
+
+def _lower_last_row(array: npt.NDArray[np.float64], axis: int | None) -> None:
+    """Make the last of several rows scores that are all far below 0, in place."""
+    if axis is not None and array.shape[axis] > 1:
+        last = np.moveaxis(array, axis, 0)[-1:]
+        last[...] = -np.abs(last) - _BELOW
+
+
+def _draw_in_style(
+    rng: np.random.Generator, item: Input, shape: Shape, values: Values, *, positive: bool
+) -> npt.NDArray[np.float64]:
+    """Return floats of the size and the kind of a style; of either sign, but for low scores."""
     scale = item.role.full_scale
     array = rng.standard_normal(shape) * (1.0 if scale is None else scale.usual)
     is_usual = values in ("usual", "ties", "guarded")
@@ -273,9 +296,8 @@ def draw_floats(
         array = draw_recording(rng, item, shape)
     elif values == "loud":
         array = array * _LOUD
-        if item.rows is not None and shape[item.rows] > 1 and not positive:
-            last = np.moveaxis(array, item.rows, 0)[-1:]
-            last[...] = -np.abs(last) - _BELOW  # scores that are all far below 0
+        if not positive:
+            _lower_last_row(array, item.rows)
     elif values == "quiet":
         array = array * _QUIET
     elif values == "silent":
@@ -283,14 +305,6 @@ def draw_floats(
         array.reshape(-1)[1::2] = -0.0  # the same number, but its reciprocal is another
     elif values in _LARGE and array.size > 1:
         _add_spikes(array, item, *_LARGE[values])
-    if positive or values == "positive":
-        array = np.abs(array) + 0.2
-    if values == "ties" and item.role.uses.ties:
-        array = _round_to_ties(rng, array, item, positive=positive)
-    elif values == "guarded" and item.role.uses.guarded:
-        is_guarded = np.asarray(rng.random(shape) < _SHARE_OF_GUARDED)
-        is_guarded.reshape(-1)[:1] = True
-        array = np.where(is_guarded, rng.choice(item.role.uses.guarded, shape), array)
     return array
 
 

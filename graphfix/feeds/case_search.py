@@ -123,17 +123,13 @@ def search_cases(
     usual: Cases | None = None  # with the tie that dropped the fewest cases
     tried: set[tuple[object, ...]] = set()
     sizes = dims or {}
-    has_branches = any(is_op(x, "If") for x in model.graph.all_nodes())
-    plans: list[tuple[Tie, Wishes]] = [(tie, "usual") for tie in TIES]
-    plans += ((tie, "branches") for tie in TIES if has_branches)
-    plans.append((TIES[0], "none"))
 
     @functools.cache
     def signature_granting(wishes: Wishes) -> Signature:
         signature = Signature(model, TIES[0], constants, length_input, granted=wishes)
         return signature if repaired is None else signature.with_thresholds_of(repaired)
 
-    for tie, wishes in plans:
+    for tie, wishes in _ties_and_wishes(model):
         if wishes != "usual" and usual is not None:
             break
         signature = signature_granting(wishes)
@@ -150,9 +146,7 @@ def search_cases(
         first = cases if first is None else first
         if cases and (usual is None or len(cases.dropped) < len(usual.dropped)):
             usual = cases
-        # Where so few run, sizes that must be equal may have been so by chance.
-        may_be_chance = usual is not None and len(usual) < _ENOUGH and usual.dropped
-        if usual is not None and not may_be_chance and not _caches_stay_empty(usual):
+        if usual is not None and _are_enough(usual):
             break
     assert first is not None
     if usual is None:
@@ -160,6 +154,23 @@ def search_cases(
     if cover:
         usual += _cases_of_other_wishes(usual, run, sizes, seed, positive=positive)
     return usual
+
+
+def _ties_and_wishes(model: ir.Model) -> list[tuple[Tie, Wishes]]:
+    """Return how sizes may be tied, and which wishes granted, in the order of the tries."""
+    has_branches = any(is_op(x, "If") for x in model.graph.all_nodes())
+    tries: list[tuple[Tie, Wishes]] = [(tie, "usual") for tie in TIES]
+    tries += ((tie, "branches") for tie in TIES if has_branches)
+    return [*tries, (TIES[0], "none")]
+
+
+def _are_enough(cases: Cases) -> bool:
+    """Return whether enough cases run, so that no other tie is tried.
+
+    Where few do, sizes that must be equal may have been so by chance.
+    """
+    may_be_chance = len(cases) < _ENOUGH and cases.dropped
+    return not may_be_chance and not _caches_stay_empty(cases)
 
 
 def _asks_for_others(signature: Signature, dims: Mapping[str, Sequence[int]]) -> bool:

@@ -222,23 +222,31 @@ class CoverSearch:
                 tried.add(key)
                 yield groups
 
+    def _lengths_to_try(self, length: int, unit: int) -> list[int]:
+        """Return lengths near one, the preferred first: ever shorter ones, or one that fits.
+
+        Args:
+            length: How long the case should be.
+            unit: What the lengths of all cases that ran are multiples of, as patches are.
+        """
+        first = self._signature.fresh[:1] or self._signature.times[:1]
+        least = min((x[t] for x in self._usual for t in first), default=1)
+        if unit > 1:
+            return [least + unit * (length // unit if length > _FRAMED else length % 7)]
+        lengths = [length] if least <= length else [length + least]
+        while lengths[-1] > _MULTIPLE * 2:
+            lengths.append(lengths[-1] // 2)
+        return lengths
+
     def _rows_and_lengths(
         self, number: int, outline: CaseOutline
     ) -> Iterator[tuple[int, dict[str, int]]]:
         signature = self._signature
         times = ([n for g, n in x.items() if g != signature.batch] for x in self._usual)
-        ran = [max(sizes, default=1) for sizes in times]
-        first = signature.fresh[:1] or signature.times[:1]
-        least = min((x[t] for x in self._usual for t in first), default=1)
-        lengths = [outline.length] if least <= outline.length else [outline.length + least]
-        while lengths[-1] > _MULTIPLE * 2:
-            lengths.append(lengths[-1] // 2)
-        unit = math.gcd(*ran)
-        if unit > 1:  # patches, or images: another multiple
-            more = outline.length // unit if outline.length > _FRAMED else outline.length % 7
-            lengths = [least + unit * more]
+        unit = math.gcd(*(max(sizes, default=1) for sizes in times))
         by_frames = sorted(self._usual, key=self._frame_count)
         fallback = by_frames[-1 if outline.length > _MULTIPLE else number % len(by_frames)]
+        lengths = self._lengths_to_try(outline.length, unit)
         candidates = [self._time_sizes(n, outline.past) for n in lengths]
         if unit == 1 and not any(map(is_image, signature.inputs)):
             others = {t: outline.other + 2 * k for k, t in enumerate(signature.fresh[1:])}

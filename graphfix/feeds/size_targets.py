@@ -139,25 +139,31 @@ def _in_symbols_of(signature: Signature, targets: Iterable[SizeTarget]) -> Itera
 
 
 def _iter_decisions(model: ir.Model) -> Iterator[_Decision]:
+    """Yield what a model that reads sizes compares, or divides by a number."""
     if not any(is_op(x, "Shape", "Size") for x in model.graph):
         return
     for node in model.graph:
-        compares = node in ops.COMPARISONS
-        if len(node.inputs) != 2 or not (compares or is_op(node, "Mod", "Div")):
-            continue
-        for value, other in (node.inputs, node.inputs[::-1]):
-            if value is None or other is None:
-                continue
-            number = scalar_of(other)
-            if number is None:
-                if compares and other is node.inputs[1] and scalar_of(value) is None:
-                    yield _Decision(node, value, None, other)
-            elif (
-                float(number).is_integer()
-                and 0 <= number < _LARGEST
-                and (compares or (other is node.inputs[1] and number > 1))
-            ):
-                yield _Decision(node, value, int(number), other)
+        if len(node.inputs) == 2 and (node in ops.COMPARISONS or is_op(node, "Mod", "Div")):
+            first, second = node.inputs
+            yield from _decisions_between(node, first, second)
+            yield from _decisions_between(node, second, first)
+
+
+def _decisions_between(
+    node: ir.Node, value: ir.Value | None, other: ir.Value | None
+) -> Iterator[_Decision]:
+    """Yield what a node decides by a value and its other input: one that is a number, or none."""
+    if value is None or other is None:
+        return
+    number, is_second = scalar_of(other), other is node.inputs[1]
+    compares = node in ops.COMPARISONS
+    if number is None:
+        if compares and is_second and scalar_of(value) is None:
+            yield _Decision(node, value, None, other)
+        return
+    may_be_size = float(number).is_integer() and 0 <= number < _LARGEST
+    if may_be_size and (compares or (is_second and number > 1)):
+        yield _Decision(node, value, int(number), other)
 
 
 def _iter_targets(

@@ -6,9 +6,10 @@ in a graph says which input belongs to which output; exporters say it in names, 
 all other words are a pair, if types and shapes agree too.
 """
 
+import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -32,6 +33,10 @@ _NEXT_WORDS = frozenset({"new", "next", "updated", "present"})
 _STATES = frozenset(
     {"past", "present", "prev", "previous", "cache", "caches", "cached", "state", "states"}
     | {"mem", "memory", "memories", "buf", "buffer", "context"}
+)
+# Numbers of how much came before; an output of the same name is the next one.
+_COUNTERS = frozenset(
+    {"offset", "pos", "position", "processed", "seen", "step", "counter", "count", "index"}
 )
 # Words that only say that something is a state; a stem may lack them on one side.
 _KINDS = frozenset({"cache", "state"})
@@ -70,15 +75,15 @@ def find_states(model: ir.Model) -> tuple[StatePair, ...]:
     """
     inputs, outputs = _free_inputs(model), [x for x in model.graph.outputs if x.name]
     output_by_input = _pair_by_name(inputs, outputs)
-    if not any(_is_content(x) for x in inputs if x.name not in output_by_input):
+    if not any(map(_is_content, _without(inputs, output_by_input))):
         # Nothing would be left to feed, so that what is not called a state is the content.
         output_by_input = {k: x for k, x in output_by_input.items() if is_state_name(k)}
-    paired = output_by_input.values()
+    output_by_input |= _pair_by_affix(inputs, outputs, output_by_input)
     output_by_input |= _pair_in_order(
-        [x for x in inputs if x.name not in output_by_input and is_state_name(x.name or "")],
-        [x for x in outputs if x.name not in paired and is_state_name(x.name or "")],
+        [x for x in _without(inputs, output_by_input) if is_state_name(_name_of(x))],
+        [x for x in _without(outputs, output_by_input.values()) if is_state_name(_name_of(x))],
     )
-    names = [x.name or "" for x in inputs if x.name in output_by_input]
+    names = [x for x in map(_name_of, inputs) if x in output_by_input]
     return tuple(StatePair(name, output_by_input[name]) for name in names)
 
 
@@ -97,22 +102,26 @@ def find_states_by_shape(
         outputs: The outputs of the model, with the shapes that are inferred for them.
     """
     known = {name for x in states for name in (x.input, x.output)}
-    inputs = [x for x in _free_inputs(model) if x.name not in known]
-    outputs = [x for x in outputs if x.name not in known]
+    # Where names tell some states, the first input and output are what the model is for: a frame,
+    # and the frame that is predicted.
+    ends = {x[0].name for x in (_free_inputs(model), outputs) if x} if known else set()
+    inputs, outputs = _without(_free_inputs(model), known), _without(outputs, known)
     pairs = _pair_by_growth(inputs, outputs)
-    grown = {x.name for pair in pairs for x in pair}
-    others = [x for x in outputs if x.name not in grown]
-    pairs += _pair_by_kind([x for x in inputs if x.name not in grown], others)
-    roles = roles_of(model)
-    # Embeddings of one entry look like the hidden state that comes out; masks are no content.
-    has_content = any(
-        _is_content(x) and roles[x.name or ""].kind not in ("mask", "positions", "lengths")
-        for x in inputs
-        if x not in [before for before, _ in pairs]
-    )
+    grown = {x.name for pair in pairs for x in pair} | ends
+    pairs += _pair_by_kind(_without(inputs, grown), _without(outputs, grown))
+    # Embeddings of one entry look like the hidden state that comes out.
+    has_content = _has_content(model, _without(inputs, {before.name for before, _ in pairs}))
     if not has_content or len(pairs) == len(outputs):
         return ()
-    return tuple(StatePair(x.name or "", y.name or "") for x, y in pairs)
+    return tuple(StatePair(_name_of(x), _name_of(y)) for x, y in pairs)
+
+
+def _without(values: Iterable[ir.Value], names: Collection[str | None]) -> list[ir.Value]:
+    return [x for x in values if x.name not in names]
+
+
+def _name_of(value: ir.Value) -> str:
+    return value.name or ""
 
 
 def _pair_by_kind(
@@ -129,6 +138,15 @@ def _pair_by_kind(
     return list(zip(before, after, strict=True)) if in_one_order else []
 
 
+def _has_content(model: ir.Model, inputs: Iterable[ir.Value]) -> bool:
+    """Return whether some input is what the model is for; masks and lengths only say of it."""
+    roles = roles_of(model)
+    return any(
+        _is_content(x) and roles[_name_of(x)].kind not in ("mask", "positions", "lengths")
+        for x in inputs
+    )
+
+
 def _pair_by_growth(
     inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]
 ) -> list[tuple[ir.Value, ir.Value]]:
@@ -137,16 +155,15 @@ def _pair_by_growth(
     # New entries come out as frames or logits, earlier ones in what is longer alone.
     of_new = {single_symbol(d) for x in outputs for d in x.shape or ()} - {None}
     for value in inputs:
-        growing = [(x.name, _growing_dim(value, x)) for x in outputs]
-        longer = tuple(name for name, dim in growing if dim is not None and dim not in of_new)
-        if longer:
-            inputs_by_outputs.setdefault(longer, []).append(value)
+        growing_dims = {x.name: _growing_dim(value, x) for x in outputs}
+        longer = tuple(name for name, dim in growing_dims.items() if dim not in {None, *of_new})
+        inputs_by_outputs.setdefault(longer, []).append(value)
     outputs_by_name = {x.name: x for x in outputs}
     named = Counter(name for names in inputs_by_outputs for name in names)
     return [
         (value, outputs_by_name[name])
         for names, values in inputs_by_outputs.items()
-        if len(names) == len(values) and all(named[x] == 1 for x in names)
+        if len(names) == len(values) and {named[x] for x in names} == {1}
         for value, name in zip(values, names, strict=True)
     ]
 
@@ -178,9 +195,9 @@ def unpaired_states(model: ir.Model, states: Iterable[StatePair]) -> tuple[str, 
 
     def looks_like_state(value: ir.Value) -> bool:
         has_twin = _kind_of(value) in kinds and _has_own_dims(value, value, inputs)
-        return is_state_name(value.name or "") or has_twin
+        return is_state_name(_name_of(value)) or has_twin
 
-    return tuple(x.name or "" for x in inputs if x.name not in known and looks_like_state(x))
+    return tuple(_name_of(x) for x in inputs if x.name not in known and looks_like_state(x))
 
 
 def expand_state_globs(model: ir.Model, states: Iterable[StatePair]) -> tuple[StatePair, ...]:
@@ -189,7 +206,7 @@ def expand_state_globs(model: ir.Model, states: Iterable[StatePair]) -> tuple[St
     What the input's ``*`` stand for is put in place of the output's, one by one. A pattern that
     matches no input is returned as it is.
     """
-    names = [x.name or "" for x in model.graph.inputs]
+    names = [_name_of(x) for x in model.graph.inputs]
     expanded: dict[StatePair, None] = {}
     for state in states:
         pattern = ".*".join(map(re.escape, state.input.split("*"))).replace(".*", "(.*)")
@@ -213,13 +230,11 @@ def _pair_by_name(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> di
     """Return the output of each input that has one namesake: by all words first, then by fewer."""
     output_by_input: dict[str, str] = {}
     for is_alike in _LIKENESSES:
-        before = [x for x in inputs if x.name not in output_by_input]
-        after = [x for x in outputs if x.name not in output_by_input.values()]
         fitting = [
-            (x.name or "", y.name or "")
-            for x in before
-            for y in after
-            if is_alike(_state_stem(y.name or ""), _state_stem(x.name or ""))
+            (_name_of(x), _name_of(y))
+            for x in _without(inputs, output_by_input)
+            for y in _without(outputs, output_by_input.values())
+            if is_alike(_state_stem(_name_of(y)), _state_stem(_name_of(x)))
             and _can_feed(x, y)
             and _is_continued(x, y, inputs)
         ]
@@ -230,16 +245,59 @@ def _pair_by_name(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> di
     return output_by_input
 
 
+def _pair_by_affix(
+    inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], known: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the pairs that are named as known states are: ``out_`` in front of the input's name.
+
+    They are floats, and not the first input, which is what a model is fed.
+    """
+    affixes = {
+        tuple(output.split(name))
+        for name, output in known.items()
+        if output != name and output.count(name) == 1
+    }
+    outputs_by_name = {x.name or "": x for x in outputs if x.name not in known.values()}
+    pairs = {}
+    for value, (before, after) in itertools.product(inputs[1:], sorted(affixes)):
+        output = outputs_by_name.get(f"{before}{value.name}{after}")
+        if (
+            output is not None
+            and value.name not in known
+            and value.dtype is not None
+            and value.dtype.is_floating_point()
+            and _can_feed(value, output)
+        ):
+            pairs[value.name or ""] = output.name or ""
+    return pairs
+
+
 def _is_continued(value: ir.Value, output: ir.Value, inputs: Sequence[ir.Value]) -> bool:
     """Return whether an output of the same stem is the next of an input, and not made of it."""
-    name = value.name or ""
+    name = _name_of(value)
     if _is_layer_output(name):
         return False
     if is_state_name(name):
         return True
-    words = {*_split_words(output.name or "")}
+    if not _has_own_dims(value, output, inputs):
+        return False
+    if _is_number_of_stream(value):
+        return True
+    words = {*_split_words(_name_of(output))}
     says_next = bool(words & _NEXT_WORDS) or any(x.isdigit() for x in _state_stem(name))
-    return says_next and _has_own_dims(value, output, inputs) and not _indexes_table(value)
+    return says_next and not _indexes_table(value)
+
+
+def _is_number_of_stream(value: ir.Value) -> bool:
+    """Return whether an input is one number, or one a row, that goes from step to step.
+
+    A float, as a gain, or a count of what came before; a length is of what is fed.
+    """
+    if value.shape is None or len(value.shape) > 1:
+        return False
+    words = {y for x in _split_words(value.name or "") for y in (x, x.removesuffix("s"))}
+    is_float = value.dtype is not None and value.dtype.is_floating_point()
+    return bool(words & _COUNTERS) or (is_float and not _is_content(value))
 
 
 def _is_content(value: ir.Value) -> bool:
@@ -287,7 +345,7 @@ def _pair_in_order(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> d
     """Pair inputs and outputs one by one; none if there are not as many, or one does not fit."""
     if len(inputs) != len(outputs) or not all(map(_can_feed, inputs, outputs)):
         return {}
-    return {x.name or "": y.name or "" for x, y in zip(inputs, outputs, strict=True)}
+    return {_name_of(x): _name_of(y) for x, y in zip(inputs, outputs, strict=True)}
 
 
 def carry_states(

@@ -5,7 +5,7 @@ results behind it by a hundredth. So both models are fed the integers of the ori
 up to the next rounding. A product that rounds its data itself is fed as a whole: it stays as it is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -78,20 +78,8 @@ class RoundingSegments:
         if not self._pairs:
             return Segments()
         names = [(_name_of(x.inputs[0]), _name_of(y.inputs[0])) for x, y in self._pairs.values()]
-        rounded = [_name_of(v) for x, _ in self._pairs.values() for v in x.outputs if v.name]
         try:
-            with open_session(self._before, "cpu", [*(x for x, _ in names), *rounded]) as session:
-                before_values = dict(session.run(before))
-            model = _feed_rounded(self._after, {x: before_values[x].dtype for x in rounded})
-            with Session(
-                model,
-                ep=self._ep,
-                extra_outputs=[*(x for _, x in names), *rounded],
-                optimize=self._ep != "cpu",
-            ) as session:
-                after_values = session.run(
-                    {**after, **{f"given {x}": before_values[x] for x in rounded}}
-                )
+            before_values, after_values = self._run_both(before, after, names)
         except (ModelError, RunError):
             return Segments()
         for x, y in names:
@@ -104,6 +92,29 @@ class RoundingSegments:
             return Segments(differing=differing)
         is_alike = all(x is not None and x <= _FLIPPED for x in shares.values())
         return Segments(after_values) if is_alike else Segments()
+
+    def _run_both(
+        self, before: Feeds, after: Feeds, names: Sequence[tuple[str, str]]
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Return what is rounded, and the integers, of either model.
+
+        Args:
+            before: The inputs of the original.
+            after: The inputs of the repaired model, which is given the original's integers.
+            names: What each rounding reads, in the original and in the repaired model.
+        """
+        rounded = [_name_of(v) for x, _ in self._pairs.values() for v in x.outputs if v.name]
+        with open_session(self._before, "cpu", [*(x for x, _ in names), *rounded]) as session:
+            before_values = dict(session.run(before))
+        model = _feed_rounded(self._after, {x: before_values[x].dtype for x in rounded})
+        with Session(
+            model,
+            ep=self._ep,
+            extra_outputs=[*(x for _, x in names), *rounded],
+            optimize=self._ep != "cpu",
+        ) as session:
+            given = {f"given {x}": before_values[x] for x in rounded}
+            return before_values, dict(session.run({**after, **given}))
 
     def _is_near(self, expected: Array, actual: Array) -> bool:
         # Most of a hundred tensors are equal, and that is the faster question.

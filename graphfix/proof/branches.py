@@ -55,13 +55,7 @@ class BranchRecord:
     """
 
     def __init__(self, model: ir.Model, constants: Collection[str] = ()) -> None:
-        self._ifs = [
-            (node, condition.name)
-            for node in model.graph
-            if is_op(node, "If") and (condition := node.inputs[0]) is not None and condition.name
-            if not condition.is_graph_input() and node.outputs[0].name
-            if not (constants and _depends_only_on(condition, constants))
-        ]
+        self._ifs = _computed_ifs(model, constants)
         self._model, self._constants = model, constants
         self._seen_conditions: set[tuple[str, bool]] = set()
         self._runs: list[dict[str, bool]] = []
@@ -282,3 +276,19 @@ def _reads_condition(node: ir.Node, branch: Branch) -> bool:
     return (
         is_op(node, "If", "Where") and condition is not None and condition.name in branch.conditions
     )
+
+
+def _computed_ifs(model: ir.Model, constants: Collection[str]) -> list[tuple[ir.Node, str]]:
+    """Return each If of the graph whose condition it computes, with that condition's name.
+
+    Args:
+        model: The model.
+        constants: Inputs that are the same in each run, so that what follows from them is too.
+    """
+    return [
+        (node, condition.name)
+        for node in model.graph
+        if is_op(node, "If") and (condition := node.inputs[0]) is not None and condition.name
+        if not condition.is_graph_input() and node.outputs[0].name
+        if not (constants and _depends_only_on(condition, constants))
+    ]

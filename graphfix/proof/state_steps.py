@@ -12,7 +12,7 @@ import onnx_ir as ir
 from graphfix.errors import FeedError
 from graphfix.feeds.arrays import CaseMaker
 from graphfix.feeds.case import Array, Case
-from graphfix.feeds.input import all_symbols, single_symbol
+from graphfix.feeds.input import Input, all_symbols, single_symbol
 from graphfix.feeds.signature import Signature
 from graphfix.feeds.states import StatePair, carry_states, find_states
 from graphfix.runtime.port import Feeds
@@ -117,19 +117,23 @@ def run_chains(
             yield StepChain(states, tuple(cases), tuple(step_outputs))
 
 
+def _numbers_before_wraps(item: Input) -> list[int]:
+    """Return the numbers shortly before those at which a counter may wrap; [] of no counter."""
+    role = item.role
+    if np.dtype(item.dtype).kind not in "iu" or role.kind == "mask":
+        return []
+    numbers = {int(x) for x in role.uses.thresholds if x == int(x)}
+    if role.kind in ("tokens", "positions") and not role.below:
+        numbers.add(role.high)
+    return sorted(x - _BEFORE_WRAP for x in numbers if x > _BEFORE_WRAP)
+
+
 def _counts_before_wraps(
     signature: Signature, states: tuple[StatePair, ...]
 ) -> list[dict[str, int]]:
     """Return what to set counters to, by name, so that they wrap within a few steps."""
     names = {state.input for state in states}
-    wraps: dict[str, list[int]] = {}
-    for item in signature.inputs:
-        role = item.role
-        if item.name in names and np.dtype(item.dtype).kind in "iu" and role.kind != "mask":
-            numbers = {int(x) for x in role.uses.thresholds if x == int(x)}
-            if role.kind in ("tokens", "positions") and not role.below:
-                numbers.add(role.high)
-            wraps[item.name] = sorted(x - _BEFORE_WRAP for x in numbers if x > _BEFORE_WRAP)
+    wraps = {x.name: _numbers_before_wraps(x) for x in signature.inputs if x.name in names}
     wraps = {name: numbers for name, numbers in wraps.items() if numbers}
     count = min(max(map(len, wraps.values()), default=0), _MOST_WRAPS)
     return [{name: x[min(k, len(x) - 1)] for name, x in wraps.items()} for k in range(count)]

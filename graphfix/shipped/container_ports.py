@@ -33,6 +33,17 @@ def require_described(manifest: Manifest, container: Container, path: Path, sess
             f"{path}: {min(missing)!r:.80} is in one of it and {NAME}, and not in the other; "
             "ship the model again"
         )
+    _require_ranks(manifest, path, outputs)
+    for name, actual in inputs.items():
+        _require_same(path, name, actual, *described[name])
+    states = () if manifest.stream is None else manifest.stream.states
+    for state in states if wanted >= {x.output for x in states} else ():
+        if state.input in inputs:
+            _require_same(path, state.output, outputs[state.output], *described[state.input])
+
+
+def _require_ranks(manifest: Manifest, path: Path, outputs: Mapping[str, Any]) -> None:
+    """Raise ModelError where an output has more dims than the manifest says, or fewer."""
     for port in manifest.outputs:
         shape = outputs[port.name].shape if port.name in outputs else []
         if shape and port.dims and len(shape) != len(port.dims):
@@ -40,12 +51,6 @@ def require_described(manifest: Manifest, container: Container, path: Path, sess
                 f"{path}: the output {port.name!r:.80} has {len(shape)} dims, and "
                 f"{len(port.dims)} by {NAME}; ship the model again"
             )
-    for name, actual in inputs.items():
-        _require_same(path, name, actual, *described[name])
-    states = () if manifest.stream is None else manifest.stream.states
-    for state in states if wanted >= {x.output for x in states} else ():
-        if state.input in inputs:
-            _require_same(path, state.output, outputs[state.output], *described[state.input])
 
 
 def _described_inputs(manifest: Manifest, container: Container) -> Described:

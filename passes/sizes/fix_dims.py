@@ -154,11 +154,7 @@ class FixDims(Pass):
             return
         self._name_dims(model, sizes)
         spelling = DimSpelling(model)
-        for value in model.graph.inputs:
-            before = f"{value.type}{value.shape} {value.name}"
-            if set_sizes(value, sizes, None, spelling):
-                after = f"{value.type}{value.shape} {value.name}"
-                yield Change(self.name, value.name or "", value.name or "", (before,), (after,))
+        yield from self._set_input_sizes(model, sizes, spelling)
         shapes.drop_shapes(model)
         view = View(model)
         for graph in (model.graph, *model.graph.subgraphs()):
@@ -171,6 +167,16 @@ class FixDims(Pass):
         model.metadata_props[KEY] = ":".join(
             f"{quote_name(k)}={fixed_sizes[k]}" for k in sorted(fixed_sizes)
         )
+
+    def _set_input_sizes(
+        self, model: ir.Model, sizes: Mapping[str, int], spelling: DimSpelling
+    ) -> Iterator[Change]:
+        """Write the sizes of the model's inputs."""
+        for value in model.graph.inputs:
+            before = f"{value.type}{value.shape} {value.name}"
+            if set_sizes(value, sizes, None, spelling):
+                after = f"{value.type}{value.shape} {value.name}"
+                yield Change(self.name, value.name or "", value.name or "", (before,), (after,))
 
     def message(self, site: Match) -> str:
         """Describe the input and the dims that would be fixed."""

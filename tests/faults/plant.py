@@ -1,22 +1,23 @@
 """Plants small faults, one at a time, and counts those that the tests of the same module notice.
 
 Run as ``python -m tests.faults.plant [--count 200] [--seed N] [--only PREFIX]``, or
-``make faults``. Faults are made by cosmic-ray: a bound moved, a comparison turned, a ``not`` more
-or less, ``or`` for ``and``, ``any`` for ``all``, another number. Each is planted in a copy of the
-repository, and the tests that stand where the module stands are run there:
-``tests/proof/test_budget*.py`` for ``graphfix/proof/budget.py``, for a pass also what its manual
-shows; if there are none, those of a few modules that import it, or all of the folder, where
-these take a minute at most. Survivors are listed, to be looked at: a condition whose loss no test
+``make faults``, on a system that can fork. Faults are made by cosmic-ray: a bound moved, a
+comparison turned, a ``not`` more or less, ``or`` for ``and``, ``any`` for ``all``, another number.
+Each is planted in a copy of the repository, and the tests that stand where the module stands are
+run there: ``tests/proof/test_budget*.py`` for ``graphfix/proof/budget.py``, for a pass also what
+its manual shows; if there are none, those of a few modules that import it, or all of the folder,
+where these take a minute at most. :mod:`tests.faults.loaded` plants most of them in a process that
+has these tests loaded. Survivors are listed, to be looked at: a condition whose loss no test
 notices is tested, or deleted. What :func:`is_no_fault` names is not planted.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import functools
 import importlib
-import multiprocessing
 import os
 import random
 import re
@@ -24,8 +25,9 @@ import shutil
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -35,8 +37,19 @@ from cosmic_ray import mutating
 from cosmic_ray.operators.operator import Operator
 from cosmic_ray.plugins import get_operator
 
+from tests.faults.loaded import (
+    FORK,
+    MORE_SECONDS,
+    OPTIONS,
+    PATIENCE,
+    Planter,
+    Verdict,
+    run_in_fork,
+    silence,
+)
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from parso.tree import NodeOrLeaf
 
@@ -53,17 +66,20 @@ OPERATORS = (
     *("core/ReplaceAndWithOr", "core/ReplaceOrWithAnd", "core/AddNot", "core/NumberReplacer"),
     *("core/ReplaceTrueWithFalse", "core/ReplaceFalseWithTrue"),
 )
-# Where the code is only words, a fault is a wrong word.
-UNTESTED = ("graphfix/wording.py", "graphfix/version.py")
+UNTESTED = {
+    "graphfix/wording.py": "it is only words: a fault is a wrong word",
+    "graphfix/version.py": "the same",
+    "graphfix/runtime/_windows.py": "Windows alone runs it: it asks DXGI",
+}
 # How long the tests may take without a fault: those of the module, and those of others.
-SECONDS = 240.0
-SECONDS_OF_OTHERS = 60.0
-# With a fault they may take a multiple, and some more: a loop may have no end now.
-PATIENCE, MORE_SECONDS = 4.0, 20.0
+SECONDS = 240
+SECONDS_OF_OTHERS = 60
 MOST_FILES = 4  # tests of modules that import the one in question
-# Where the system can fork, each run of the tests begins with these imported already.
-PROCESSES = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")
-LIBRARIES = ("hypothesis", "numpy", "onnx", "onnx_ir", "onnx_shape_inference", "onnxruntime")
+# Each run of the tests begins with these imported already.
+LIBRARIES = (
+    *("click", "filelock", "hypothesis.extra.numpy", "numpy", "onnx.parser", "onnx.reference"),
+    *("onnx_ir", "onnx_shape_inference", "onnxruntime", "psutil", "rich"),
+)
 # Arguments that guard against mistakes of a programmer; right code does the same without.
 GUARDS = ("frozen=True", "strict=True")
 
@@ -108,12 +124,12 @@ class Fault:
 
 def find_faults(file: Path) -> Iterator[Fault]:
     """Yield every fault that can be planted in a module."""
-    tree = trees.get_ast(file.read_text(encoding="utf-8"))
+    nodes = list(trees.ast_nodes(trees.get_ast(file.read_text(encoding="utf-8"))))
     for name in (*OPERATORS, "SwapAnyAll"):
         operator = make_operator(name)
         places = (
             (node, index, start)
-            for node in trees.ast_nodes(tree)
+            for node in nodes
             for index, (start, _) in enumerate(operator.mutation_positions(node))
         )
         for occurrence, (node, index, start) in enumerate(places):
@@ -127,6 +143,7 @@ def is_no_fault(operator: str, node: NodeOrLeaf, index: int) -> bool:
     - ``x[0]`` as ``x[-1]``: the same element where there is one alone. The other change of that
       number, ``x[1]``, asks the same of the tests: whether they see which element is taken.
     - ``frozen=True`` and ``strict=True`` as ``False``: what they guard against does not happen.
+    - ``maxsize=4096`` as ``4095``: how much a cache remembers.
     - ``if TYPE_CHECKING`` as ``if not TYPE_CHECKING``: its imports are for types alone.
 
     Args:
@@ -136,6 +153,8 @@ def is_no_fault(operator: str, node: NodeOrLeaf, index: int) -> bool:
     """
     around = node.parent
     if operator == "core/NumberReplacer":
+        if around is not None and around.get_code(include_prefix=False).startswith("maxsize="):
+            return True
         is_whole_index = around is not None and around.type == "trailer"
         return is_whole_index and node.get_code(include_prefix=False) == "0" and index == 1
     if operator == "core/ReplaceTrueWithFalse":
@@ -199,61 +218,108 @@ def copy_repository(folder: Path) -> None:
         (folder / "graphfix" / name).symlink_to(folder / name, target_is_directory=True)
 
 
-@functools.cache
-def seconds_without_fault(folder: Path, tests: tuple[str, ...], most: float) -> float | None:
-    """Return how long tests take in the copy as it is; None if they fail, or take too long."""
-    begin = time.monotonic()
-    passed = run_tests(folder, tests, most, write_bytecode=True)
-    return time.monotonic() - begin if passed else None
+def imported_path(file: str, folder: Path) -> Path:
+    """Return a module's path in the copy as Python says it: passes lie inside the package."""
+    return folder / "graphfix" / file if file.startswith("passes/") else folder / file
 
 
-def run_tests(
-    folder: Path, tests: tuple[str, ...], most: float, *, write_bytecode: bool = False
-) -> bool:
-    """Return whether tests pass in a copy; those that take more seconds than ``most`` do not."""
-    process = PROCESSES.Process(target=run_pytest, args=(folder, tests, write_bytecode))
-    process.start()
-    process.join(most)
-    if process.exitcode is None:
-        process.kill()
-        process.join()
-    return process.exitcode in (0, 5)
-
-
-def run_pytest(folder: Path, tests: tuple[str, ...], write_bytecode: bool) -> None:
-    """Run tests in a copy of the repository, and end the process with pytest's code.
+def enter_copy(folder: Path) -> None:
+    """Let this process run tests in a copy of the repository, and print nothing.
 
     Bytecode of a fault is not written: it would be taken for the module's, which may have the same
     size and second.
     """
     os.chdir(folder)
-    sys.dont_write_bytecode = not write_bytecode
+    sys.dont_write_bytecode = True
     sys.path[:] = [str(folder), *(x for x in sys.path if Path(x).resolve() != ROOT)]
     for name in [x for x in sys.modules if x.partition(".")[0] == "tests"]:
         del sys.modules[name]
-    with Path(os.devnull).open("w") as nowhere:
-        os.dup2(nowhere.fileno(), 1)
-        os.dup2(nowhere.fileno(), 2)
-        # Hypothesis is a plugin, and imported already.
-        quiet = ("-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning")
-        os._exit(pytest.main(["-x", "-q", *quiet, *tests]))
+    silence()
 
 
-def plant_fault(fault: Fault, folder: Path) -> tuple[bool | None, str]:
-    """Plant a fault in the copy; return whether the nearest tests notice, and the difference.
+def run_tests(folder: Path, tests: Sequence[str], most: float) -> bool:
+    """Return whether tests pass in a copy; those that take more seconds than ``most`` do not."""
 
-    None stands for tests that fail, or take too long, without a fault.
+    def work() -> int:
+        enter_copy(folder)
+        return pytest.main([*OPTIONS, *tests])
+
+    return run_in_fork(work, most) in (0, 5)
+
+
+def judge_loaded(
+    file: str, texts: list[str], folder: Path, most: int
+) -> tuple[float, list[Verdict]]:
+    """Return how long the tests of a module take, and the verdict on each fault in it.
+
+    Args:
+        file: The module.
+        texts: Its text with each fault.
+        folder: A copy of the repository.
+        most: How many seconds the tests may take without a fault; if they take longer, or fail,
+            there is no verdict.
     """
-    path, tests = folder / fault.file, nearest_tests(fault.file)
-    most = SECONDS if own_tests(fault.file) else SECONDS_OF_OTHERS
-    seconds = seconds_without_fault(folder, tests, most)
-    if seconds is None:
-        return None, f"without a fault its tests fail or take {most:.0f} s: {' '.join(tests)}"
-    with mutating.use_mutation(path, make_operator(fault.operator), fault.occurrence) as codes:
-        before, after = codes
-        noticed = not run_tests(folder, tests, PATIENCE * seconds + MORE_SECONDS)
-    lines = difflib.unified_diff(before.splitlines(), (after or "").splitlines(), lineterm="", n=0)
-    return noticed, "\n".join(x for x in lines if x[:3] not in ("---", "+++") and x[:2] != "@@")
+    receiver, sender = FORK.Pipe(duplex=False)
+
+    def work() -> None:
+        enter_copy(folder)
+        planter = Planter(imported_path(file, folder), texts, most, sender)
+        pytest.main([*OPTIONS, *nearest_tests(file)], plugins=[planter])
+
+    process = FORK.Process(target=work)
+    process.start()
+    sender.close()
+    messages = []
+    with contextlib.suppress(EOFError):
+        while True:
+            messages.append(receiver.recv())
+    process.join()
+    seconds, *verdicts = messages or [0.0]
+    return seconds, verdicts
+
+
+def judge_faults(faults: list[Fault], folder: Path) -> Iterator[tuple[Fault, Verdict | None, str]]:
+    """Yield each of a module's faults, the verdict of the nearest tests, and what it changes.
+
+    None stands for tests that fail, take too long, or are all skipped without a fault.
+    """
+    file = faults[0].file
+    path, tests = folder / file, nearest_tests(file)
+    most = SECONDS if own_tests(file) else SECONDS_OF_OTHERS
+    text = path.read_text(encoding="utf-8")
+    texts = [
+        mutating.mutate_code(text, make_operator(fault.operator), fault.occurrence)
+        for fault in faults
+    ]
+    seconds, verdicts = judge_loaded(file, texts, folder, most)
+    for fault, text_with_fault, verdict in zip_longest(faults, texts, verdicts):
+        if verdict == "at import":
+            path.write_text(text_with_fault, encoding="utf-8")
+            passed = run_tests(folder, tests, PATIENCE * seconds + MORE_SECONDS)
+            path.write_text(text, encoding="utf-8")
+            verdict = "survives" if passed else "noticed"
+        yield fault, verdict, difference(text, text_with_fault)
+
+
+def difference(before: str, after: str) -> str:
+    """Return the lines that differ, each after ``-`` or ``+``."""
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0)
+    return "\n".join(x for x in lines if x[:3] not in ("---", "+++") and x[:2] != "@@")
+
+
+def room_of(file: str) -> str:
+    """Return the room of a module, as a reader looks for it."""
+    parts = file.split("/")
+    return parts[0] if parts[0] == "passes" else "/".join(parts[:2])
+
+
+def draw_faults(only: str, count: int, seed: int) -> list[Fault]:
+    """Draw faults of all modules whose path begins so, and print how many there are."""
+    chosen = [x for x in MODULES if x.startswith(only) and x not in UNTESTED]
+    every = [fault for file in chosen for fault in find_faults(ROOT / file)]
+    faults = random.Random(seed).sample(every, min(count, len(every)))
+    print(f"seed {seed}: {len(faults)} of {len(every)} faults in {len(chosen)} modules", flush=True)
+    return faults
 
 
 def main() -> int:
@@ -262,27 +328,31 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))
     parser.add_argument("--only", default="", help="modules whose path begins so")
-    given = parser.parse_args()
-    chosen = [x for x in MODULES if x.startswith(given.only) and x not in UNTESTED]
-    every = [fault for file in chosen for fault in find_faults(ROOT / file)]
-    faults = random.Random(given.seed).sample(every, min(given.count, len(every)))
-    print(f"seed {given.seed}: {len(faults)} of {len(every)} faults in {len(chosen)} modules")
+    options = parser.parse_args()
+    by_file = defaultdict[str, list[Fault]](list)
+    for fault in draw_faults(options.only, options.count, options.seed):
+        by_file[fault.file].append(fault)
     for library in LIBRARIES:
         importlib.import_module(library)
-    outcomes, begin = Counter[bool | None](), time.monotonic()
+    judged = defaultdict[str, Counter[bool]](Counter)  # of each room: noticed, or not
+    begin = time.monotonic()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "copy"
         copy_repository(folder)
-        for number, fault in enumerate(faults, 1):
-            noticed, difference = plant_fault(fault, folder)
-            outcomes[noticed] += 1
-            if not noticed:
-                verdict = "not judged" if noticed is None else "survives"
-                print(f"{verdict}: {fault}\n{difference}", flush=True)
-            if number % 10 == 0:
-                print(f"{number} after {time.monotonic() - begin:.0f} s", flush=True)
-    judged = outcomes[True] + outcomes[False]
-    print(f"{outcomes[True]} of {judged} faults were noticed, {outcomes[None]} not judged")
+        for file, faults in by_file.items():
+            outcomes = Counter[bool]()
+            for fault, verdict, changed in judge_faults(faults, folder):
+                if verdict is not None:
+                    outcomes[verdict == "noticed"] += 1
+                if verdict != "noticed":
+                    print(f"{verdict or 'not judged'}: {fault}\n{changed}")
+            judged[room_of(file)] += outcomes
+            print(f"{file}: {outcomes[True]} of {outcomes.total()}", flush=True)
+    total = sum(judged.values(), Counter[bool]())
+    unjudged = sum(map(len, by_file.values())) - total.total()
+    print(f"after {time.monotonic() - begin:.0f} s, {unjudged} not judged:")
+    for room, outcomes in [*sorted(judged.items()), ("all rooms", total)]:
+        print(f"{room}: {outcomes[True]} of {outcomes.total()} faults were noticed")
     return 0
 
 

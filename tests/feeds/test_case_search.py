@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import onnx_ir as ir
@@ -13,9 +15,12 @@ import pytest
 from graphfix.errors import FeedError, ModelError
 from graphfix.feeds import case_search
 from graphfix.feeds.case import Case
-from graphfix.feeds.case_search import make_cases, search_cases
+from graphfix.feeds.case_search import _asks_for_others, make_cases, search_cases
 from graphfix.runtime.run_errors import RunError
 from tests.feeds.small_models import ADDITIVE, CONV, TOKENS, model
+
+if TYPE_CHECKING:
+    from graphfix.feeds.signature import Signature
 
 ZOO = Path(os.environ.get("GRAPHFIX_ZOO", Path(__file__).parents[3] / "shared" / "zoo"))
 
@@ -211,3 +216,22 @@ def test_a_real_export_that_does_not_load_is_refused_with_a_reason():
     for name in zoo("broken"):
         with pytest.raises(ModelError, match=r"Type Error|ShapeInferenceError"):
             make_cases(ZOO / "models" / f"{name}.onnx")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "asks"),
+    [
+        ({}, False),
+        ({"B": [2]}, False),
+        ({"B": [2, 3]}, True),
+        ({"T": [5]}, False),  # what the graph surely wants is no wish
+        ({"T": [4], "B": [3]}, True),
+        ({"F": [3]}, False),
+    ],
+)
+def test_a_user_may_ask_for_other_sizes_than_a_graph_wishes(
+    sizes: dict[str, list[int]], asks: bool
+) -> None:
+    forced = {"T": SimpleNamespace(size=4, sure=True), "B": SimpleNamespace(size=2, sure=False)}
+    signature = cast("Signature", SimpleNamespace(forced=forced))
+    assert _asks_for_others(signature, sizes) is asks

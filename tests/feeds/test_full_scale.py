@@ -34,6 +34,8 @@ def full_scale(text: str) -> FullScale | None:
         pytest.param("int16", "B, T", "3", "Mul (f, c)", PCM, id="int16 is samples"),
         pytest.param("int16", "B, 2, T", "3", "Mul (f, c)", PCM, id="of two channels"),
         pytest.param("int16", "1, 512", "3", "Mul (f, c)", PCM, id="of a fixed window"),
+        pytest.param("int16", "B, 8, T", "3", "Mul (f, c)", PCM, id="of many channels"),
+        pytest.param("int16", "B, 9, T", "3", "Mul (f, c)", None, id="of too many"),
         pytest.param("int32", "B, T", "2147483648", "Div (f, c)", FullScale(2.0**31, 2.0**27)),
         pytest.param("int64", "B, T", "3", "Mul (f, c)", None, id="any whole number"),
         pytest.param("float", "B, T", "32768", "Div (f, c)", PCM, id="brought to 1"),
@@ -54,6 +56,27 @@ def test_type_and_first_divisor(
     dtype: str, dims: str, constant: str, body: str, expected: FullScale | None
 ) -> None:
     assert full_scale(SCALED % (dtype, dims, dims, constant, body)) == expected
+
+
+@pytest.mark.parametrize(
+    ("divisor", "largest"),
+    [
+        *((x, 255.0) for x in (127.5, 128, 255, 256)),
+        *((x, 32768.0) for x in (32767, 32768)),
+        *((x, 2.0**31) for x in (2**31 - 1, 2**31)),
+        *((x, None) for x in (126.5, 129, 254, 257, 32766, 32769, 1 / 254, 1 / 32766)),
+    ],
+)
+def test_what_brings_samples_to_1(divisor: float, largest: float | None) -> None:
+    dims = "N, 1, H, W" if divisor < 1000 else "B, T"
+    scale = full_scale(SCALED % ("float", dims, dims, divisor, "Div (f, c)"))
+    assert (scale and scale.largest) == largest
+
+
+@pytest.mark.parametrize("factor", [32767, 32768, 255])
+def test_what_takes_samples_from_1(factor: float) -> None:
+    scale = full_scale(SCALED % ("float", "B, T", "B, T", factor, "Mul (f, c)"))
+    assert scale == FullScale(1.0, 1.0)
 
 
 def test_a_mean_that_is_subtracted_changes_no_scale() -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 
+import onnx_ir as ir
 import pytest
 
-from graphfix.feeds.number_uses import NO_USES, NumberUses, find_number_uses
+from graphfix.feeds.number_uses import NO_USES, NumberUses, _Line, find_number_uses
 from tests.feeds.small_models import model
 
 FLOATS = """float half = {0.5}, float two = {2}, float tenth = {0.1}, float[4] many = {1, 2, 3, 4},
     float low = {-1.0}, uint8 z = {0}, int64[1] k = {1}"""
 INTEGERS = """int64 zero = {0}, int64 one = {1}, int64 ten = {10}, int64 date = {1700000000},
+    int64 near = {16777216}, int64 far = {16777217},
     int64[1] axis = {1}, float[4, 2] table = {0, 1, 2, 3, 4, 5, 6, 7}"""
 
 
@@ -49,6 +51,24 @@ def test_thresholds_are_brought_back_to_the_input(case: str) -> None:
     found = uses(body, "bool[N, 4] y")
     assert found.ties
     assert found.thresholds == pytest.approx(thresholds)
+
+
+HALVES = (0.5, 2.5, -1.5, 1.5, -0.5)
+
+
+@pytest.mark.parametrize(
+    ("body", "scale"),
+    [
+        ("y = Round (x)", 1.0),
+        ("a = Mul (x, two) y = Round (a)", 0.5),
+        ("q = QuantizeLinear (x, half, z) y = DequantizeLinear (q, half, z)", 0.5),
+        ("a = Sigmoid (x) y = Round (a)", None),
+        ("a = Sigmoid (x) q = QuantizeLinear (a, half, z) y = DequantizeLinear (q, half, z)", None),
+    ],
+)
+def test_halves_are_brought_back_to_the_input(body: str, scale: float | None) -> None:
+    thresholds = [] if scale is None else [x * scale for x in HALVES]
+    assert uses(body, "float[N, 4] y").thresholds == pytest.approx(thresholds)
 
 
 @pytest.mark.parametrize(
@@ -123,6 +143,11 @@ def test_whole_numbers_in_a_body_may_be_anything() -> None:
         ("a = Sub (x, one) y = Min (a, ten)", (11,)),
         ("y = Sub (x, date)", (1_700_000_000,)),
         ("y = Add (x, ten)", ()),
+        ("y = Div (ten, x)", ()),
+        ("y = Mod (ten, x)", ()),
+        ("y = Min (ten, x)", (10,)),
+        ("y = Sub (x, near)", ()),
+        ("y = Sub (x, far)", (16_777_217,)),
     ],
 )
 def test_numbers_at_which_whole_numbers_turn(body: str, thresholds: tuple[int, ...]) -> None:
@@ -150,3 +175,66 @@ def test_what_a_2_in_a_mask_is(case: str) -> None:
 def test_a_bool_has_no_numbers() -> None:
     assert uses("y = Not (x)", "bool[N] y", "bool[N] x") == NO_USES
     assert math.isnan(uses("y = IsNaN (x)", "bool[N, 4] y").guarded[0])
+
+
+@pytest.mark.parametrize(
+    ("line", "number", "start"),
+    [
+        (_Line(0.0, 1.0), 1.0, None),
+        (_Line(), math.inf, None),
+        (_Line(), math.nan, None),
+        (_Line(), 0.1, 0.1),
+        (_Line(), 1e6, 1e6),
+        (_Line(), -1e6, -1e6),
+        (_Line(), 1_000_001.0, None),
+        (_Line(2.0), 1.0, 0.5),
+        (_Line(2.0), 0.3, None),
+        (_Line(1.0, 0.5), 0.75, 0.25),
+        (_Line(1.0, 0.5), 0.8, None),
+        (_Line(2.0), 2.0 * (1023 + 1023 / 1024), 1023 + 1023 / 1024),
+        (_Line(2.0), 2048.0, None),
+        (_Line(2.0), -2048.0, None),
+        (_Line(2.0), 3 / 1024, None),
+    ],
+)
+def test_an_element_that_becomes_a_number_whatever_is_rounded(
+    line: _Line, number: float, start: float | None
+) -> None:
+    assert line.start_of(number, is_integer=False) == start
+
+
+@pytest.mark.parametrize(
+    ("line", "number", "start"),
+    [
+        (_Line(2.0, 1.0), 7.0, 3.0),
+        (_Line(2.0, 1.0), 8.0, None),
+        (_Line(), 2.0**53, 2.0**53),
+        (_Line(), -(2.0**53), -(2.0**53)),
+        (_Line(), 2.0**53 + 2, None),
+        (_Line(0.0, 1.0), 1.0, None),
+    ],
+)
+def test_a_whole_number_that_becomes_a_number(
+    line: _Line, number: float, start: float | None
+) -> None:
+    assert line.start_of(number, is_integer=True) == start
+
+
+@pytest.mark.parametrize(
+    ("operation", "place", "number", "line"),
+    [
+        ("Add", 0, 3.0, _Line(2.0, 4.0)),
+        ("Add", 1, 3.0, _Line(2.0, 4.0)),
+        ("Sub", 0, 3.0, _Line(2.0, -2.0)),
+        ("Sub", 1, 3.0, _Line(-2.0, 2.0)),
+        ("Mul", 1, 3.0, _Line(6.0, 3.0)),
+        ("Div", 0, 4.0, _Line(0.5, 0.25)),
+        ("Div", 1, 4.0, None),
+        ("Div", 0, 0.0, None),
+    ],
+)
+def test_the_line_behind_a_node_with_a_number(
+    operation: str, place: int, number: float, line: _Line | None
+) -> None:
+    node = ir.node(operation, [ir.Value(name="a"), ir.Value(name="b")])
+    assert _Line(2.0, 1.0).through_constant(node, place, number) == line

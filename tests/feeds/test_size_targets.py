@@ -8,7 +8,7 @@ import pytest
 
 from graphfix.feeds.case_search import search_cases
 from graphfix.feeds.signature import Signature
-from graphfix.feeds.size_targets import SizeTarget, find_size_targets
+from graphfix.feeds.size_targets import SizeTarget, _pairs_of, find_size_targets
 from graphfix.runtime.local_session import Session
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
@@ -56,6 +56,14 @@ def test_sizes_at_which_either_model_decides_are_fed(body: str, is_bad: object) 
 
 def test_what_the_original_itself_asks_is_fed_without_another_model() -> None:
     assert any(t % 37 == 36 for _, t in sizes_fed(deciding("m = Mod (t, n37) bad = Equal (m, n0)")))
+
+
+def test_sizes_compared_with_numbers_are_asked_for_together() -> None:
+    a, b, c, d = map(ir.SymbolicDim, "abcd")
+    first, second = SizeTarget(a, 5), SizeTarget(b, 7)
+    others = [SizeTarget(b, 3, 11), SizeTarget(c, 5, 0, d), SizeTarget(c, 1, 2, d)]
+    assert _pairs_of([first, second, *others]) == [(first, second)]
+    assert _pairs_of([first, SizeTarget(a, 7), *others]) == []
 
 
 def test_a_model_that_decides_nothing_has_no_targets() -> None:

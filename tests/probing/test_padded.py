@@ -17,10 +17,10 @@ from graphfix.feeds.clips import ClipMaker, find_padded_group
 from graphfix.feeds.signature import Signature
 from graphfix.lengths.length_input import KEY as LENGTHS_KEY
 from graphfix.lengths.length_input import LengthInput
-from graphfix.probing.in_container import crop_to_clip
-from graphfix.probing.padded import padded
+from graphfix.probing.in_container import PaddedDiff, crop_to_clip
+from graphfix.probing.padded import PaddedVerdict, padded
 from graphfix.proof.between_roundings import rounds_somewhere
-from graphfix.proof.compare import Tolerance
+from graphfix.proof.compare import OutputDiff, Tolerance
 from graphfix.proof.own_rounding import OwnRounding
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
@@ -153,6 +153,20 @@ def test_poison_is_put_in_on_request():
         assert not verdict.ok
         assert "NaN" in str(verdict)
         json.dumps(verdict.to_json(), allow_nan=False)
+
+
+def test_the_worst_comparison_is_in_json_where_there_is_one() -> None:
+    worst, usual = (
+        PaddedDiff(5, 9, "zero", (5,), 0, OutputDiff("y", "c", ok=False, max_abs=x))
+        for x in (2.0, 1.0)
+    )
+    verdict = PaddedVerdict(False, (usual, worst, usual), "T", None, (), Tolerance())
+    data = verdict.to_json()
+    assert data["worst"] == data["checks"][1]
+    assert data["worst"] != data["checks"][0]
+    assert "case" not in data["worst"]
+    nothing = PaddedVerdict(False, (), "T", None, (), Tolerance(), reason="no container runs")
+    assert nothing.to_json()["worst"] is None
 
 
 def test_last_frames_and_whole_numbers_are_compared_exactly():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,18 @@ def test_what_could_not_be_changed_is_not_called_ignored(monkeypatch: pytest.Mon
         assert not made._affects_outputs(session, "z", 0)
         monkeypatch.setattr(session, "run", refuse)
         assert made._affects_outputs(session, "z", 0)
+
+
+def test_only_cases_that_feed_an_input_show_whether_it_is_ignored() -> None:
+    made = run(IGNORED)
+    feeds = made.runs[0].case.feeds
+    empty = {**feeds, "z": feeds["z"][:0]}
+    made.runs = [
+        replace(made.runs[0], case=replace(made.runs[0].case, feeds=fed, poison=poison))
+        for fed, poison in ((feeds, "NaN"), (empty, ""))
+    ]
+    with open_original(made.graph) as session:
+        assert made._affects_outputs(session, "z", 0)  # as far as it is known
 
 
 def test_states_are_fed_back() -> None:
@@ -393,6 +406,18 @@ def test_a_repair_that_reads_lengths_of_the_original_differs_in_padding() -> Non
     plain = LENGTHS.replace(", int64[B] ilens", "").replace("Unsqueeze (ilens", "Unsqueeze (n")
     assert LEFT not in run(plain, with_lengths(LENGTHS)).notes
     assert any(x.case.is_ragged for x in run(LENGTHS).runs)
+
+
+def test_an_input_is_a_length_where_a_repair_takes_it_for_that() -> None:
+    unread = """m (float[B, T] x, int64[B] ilens) => (float[B, T] y, int64[B] n)
+        { y = Neg (x) n = Identity (ilens) }"""
+
+    def why(made: Baseline) -> str:
+        return next(x.role.why for x in made.signature.inputs if x.name == "ilens")
+
+    assert why(run(unread, with_lengths(unread))) == "a repair takes it for that"
+    # The original knew it already.
+    assert why(run(with_lengths(unread), with_lengths(unread))) == why(run(unread))
 
 
 # How else the original runs

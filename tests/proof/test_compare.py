@@ -86,6 +86,13 @@ def test_an_output_that_is_small_as_a_whole_is_held_to_its_own_size(scale: float
     assert diff(array, array * (1 + 1e-4)).ok
 
 
+@pytest.mark.parametrize(("error", "ok"), [(1e-6, True), (1.1e-6, False)])
+def test_what_is_rounding_turns_nothing(error: float, ok: bool) -> None:
+    """The least cosine is one that no output has, so that the size of the error decides."""
+    before, strict = np.array([1.0, 0.0]), Tolerance(cosine=2.0)
+    assert compare("y", "c", before, before + np.array([0.0, error]), strict).ok is ok
+
+
 def test_whole_numbers_have_no_cosine():
     found = compare("y", "c", np.array([1, 2]), np.array([1, 3]), Tolerance())
     assert not found.ok

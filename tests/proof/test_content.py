@@ -125,6 +125,17 @@ def clamps(model: ir.Model) -> list[ir.Value]:
     return values
 
 
+def test_an_axis_of_one_element_is_no_batch() -> None:
+    """Its valid length is known; in a batch it would be flattened into the rows."""
+    content = ContentMasks(
+        Signature(ir.from_onnx_text(HEAD + "m (float[T] x) => (float[T] y) { y = Neg (x) }"))
+    )
+    case = Case("one frame", {"T": 1}, {}, {"T": (1,)})
+    mask = content.mask_for_dims([ir.SymbolicDim("T")], (1,), case)
+    assert mask is not None
+    assert mask.tolist() == [True]
+
+
 def test_dims_that_are_inferred_are_not_read_off_shapes() -> None:
     """In cases whose batch and frames are as many each axis could be either."""
     text = """<ir_version: 8, opset_import: ["" : 17]>

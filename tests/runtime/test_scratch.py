@@ -8,9 +8,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from graphfix.errors import UsageError
 from graphfix.files import file_lock
 from graphfix.runtime import scratch
 from graphfix.runtime.scratch import ScratchFolder
@@ -35,6 +37,19 @@ def around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(scratch, "_swept", set())
     return tmp_path
+
+
+@pytest.mark.parametrize(("system", "variable"), [("nt", "TEMP"), ("posix", "TMPDIR")])
+def test_a_folder_that_is_full_is_named_with_what_names_another(
+    system: str, variable: str, around: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scratch, "os", SimpleNamespace(name=system))
+    with (
+        pytest.raises(UsageError, match=f"No space left; .* in {variable}$") as caught,
+        scratch.scratch_errors(),
+    ):
+        raise OSError(28, "No space left")
+    assert str(caught.value).startswith(f"{around}: cannot be written")
 
 
 def begun(around: Path) -> tuple[subprocess.Popen[str], Path]:

@@ -184,6 +184,19 @@ def _check_places(data: facts.TensorState, index: facts.TensorState, axes: Itera
             require_sole_time(data.factors_of(axis), "it reads an axis that")
 
 
+def _number_of_axes_read(index: facts.TensorState) -> int:
+    """Return how many axes a GatherND reads at: the size of the last axis of its index.
+
+    Raises:
+        RefusedError: It is not known; of a NonZero not even the rank may be.
+    """
+    depth = index.factors_of(index.rank - 1) if index.axes else ()
+    count = 1 if not depth else int(depth[0].size) if depth[0].size.is_Integer else 0
+    if not count or not index.axes:
+        raise RefusedError("how many axes it reads is not known")
+    return count
+
+
 def infer_gather_nd(site: RuleSite) -> facts.TensorState:
     """Infer a GatherND, which indexes several axes at once."""
     data, index = site.input_state(0), _index_in_range(site)
@@ -193,10 +206,7 @@ def infer_gather_nd(site: RuleSite) -> facts.TensorState:
     own = _lookup_in_place(site, data, index)
     if own is not None:
         return own
-    depth = index.factors_of(index.rank - 1) if index.axes else ()
-    count = 1 if not depth else int(depth[0].size) if depth[0].size.is_Integer else 0
-    if not count or not index.axes:  # of a NonZero not even the rank may be known
-        raise RefusedError("how many axes it reads is not known")
+    count = _number_of_axes_read(index)
     read = range(batch, batch + count)
     rows = [i for i in read if facts.holds_rows(data.factors_of(i))]
     if data.time_axes and not all(_reads_own_rows(site, index, i - batch) for i in rows):

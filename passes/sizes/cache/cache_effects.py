@@ -293,6 +293,23 @@ class CacheEffects:
         )
 
     def _einsum_edits(self, node: ir.Node) -> Iterator[CacheEdit]:
+        inputs: dict[int, Make] = {}
+        for places in self._summed_cache_axes(node):
+            if any(self._is_zero(node.inputs[place]) for place, _ in places):
+                continue
+            place, axis = places[0]
+            if place in inputs:
+                raise UnclearError("it sums over the entries of a cache twice")
+            inputs[place] = self._zeroed(node.inputs[place], axis)
+        if inputs:
+            yield CacheEdit(node, "sums valid entries", inputs)
+
+    def _summed_cache_axes(self, node: ir.Node) -> list[list[tuple[int, int]]]:
+        """Return, for each letter of an Einsum that sums over a cache, which axes of which inputs.
+
+        Raises:
+            UnclearError: Its equation is not known, or takes the diagonal of a cache.
+        """
         equation = equation_of(node)
         ranks = [self._shapes.rank(x) for x in node.inputs]
         if equation is None or None in ranks or len(equation.terms) != len(ranks):
@@ -308,16 +325,7 @@ class CacheEffects:
                     raise UnclearError("it takes the diagonal of the entries of a cache")
                 if letter not in equation.result:
                     summed.setdefault(letter, []).append((place, axis))
-        inputs: dict[int, Make] = {}
-        for places in summed.values():
-            if any(self._is_zero(node.inputs[place]) for place, _ in places):
-                continue
-            place, axis = places[0]
-            if place in inputs:
-                raise UnclearError("it sums over the entries of a cache twice")
-            inputs[place] = self._zeroed(node.inputs[place], axis)
-        if inputs:
-            yield CacheEdit(node, "sums valid entries", inputs)
+        return [*summed.values()]
 
     def _zeroed(self, value: ir.Value | None, axis: int) -> Make:
         """Return what builds a value with zeros in place of the invalid entries of an axis."""
