@@ -11,6 +11,8 @@ import onnx_ir as ir
 import sympy
 
 from graphfix.editing.builder import Builder
+from graphfix.errors import PaddingError
+from graphfix.facts.symbolic.expressions import Dim, expr_of
 from graphfix.facts.symbolic.signs import never_negative
 
 
@@ -80,6 +82,46 @@ class SizeArithmetic:
         if below != 1:
             value = op.Div(value, _int_vector(below))
         return op.Sub(value, _int_vector(lift)) if lift else value
+
+
+def build_sum_of_sizes(
+    dim: Dim, size_of: Callable[[str], ir.Value], anchor: ir.Value, op: Builder
+) -> ir.Value:
+    """Build a sum of products of numbers and sizes, such as ``9 + 2*floor(S/4)``, int64 [1].
+
+    Args:
+        dim: The sum.
+        size_of: Builds the size of a name, int64 [1].
+        anchor: A value of the graph that gets the nodes.
+        op: The builder.
+
+    Raises:
+        PaddingError: A factor has several sizes in it.
+    """
+    number, terms = sympy.expand(expr_of(dim)).as_coeff_add()
+    total = op.constant(_int_vector(number))
+    for term in terms:
+        total = op.Add(total, _build_product(term, size_of, anchor, op))
+    return total
+
+
+def _build_product(
+    term: sympy.Expr, size_of: Callable[[str], ir.Value], anchor: ir.Value, op: Builder
+) -> ir.Value:
+    factors: dict[str, sympy.Expr] = {}
+    for factor in sympy.Mul.make_args(term):
+        names = sorted(x.name for x in factor.free_symbols)
+        if len(names) > 1:
+            raise PaddingError(f"the size {term} has several sizes in one factor")
+        name = names[0] if names else ""
+        factors[name] = factors.get(name, sympy.Integer(1)) * factor
+    number = factors.pop("", sympy.Integer(1))
+    sizes = [
+        SizeArithmetic(op, "size", name, functools.partial(size_of, name), anchor).build(factor)
+        for name, factor in factors.items()
+    ]
+    size = functools.reduce(op.Mul, sizes)
+    return size if number == 1 else op.Mul(size, _int_vector(number))
 
 
 def build_extremum(

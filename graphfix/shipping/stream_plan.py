@@ -377,7 +377,7 @@ def _split_states(
         return state.axis is not None or (
             same
             and all(
-                equal_dims(x, y) or x == z
+                equal_dims(x, y) or (x == z and not isinstance(y, int))
                 for x, y, z in zip(before or (), after or (), said, strict=True)
             )
         )

@@ -232,18 +232,23 @@ def test_an_output_that_grows_is_a_state_or_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("axis", "before", "after", "fed"),
+    ("axis", "before", "after", "said", "fed"),
     [
-        (1, ("B", "P"), ("B", "P + S"), True),
-        (None, ("B", 4), ("B", 4), True),
-        (None, ("B", 4), ("B", 5), False),
-        (None, ("B", 4), ("B",), False),
-        (None, None, ("B", 4), False),
-        (None, ("B", 4), None, False),
+        (1, ("B", "P"), ("B", "P + S"), (), True),
+        (None, ("B", 4), ("B", 4), (), True),
+        (None, ("B", 4), ("B", 5), (), False),
+        (None, ("B", 4), ("B",), (), False),
+        (None, None, ("B", 4), (), False),
+        (None, ("B", 4), None, (), False),
+        # A buffer comes out as large as it goes in, if that is declared.
+        (None, ("B", 4), ("B", "Max(4, S)"), ("B", 4), True),
+        (None, ("B", 4), ("B", "Max(4, S)"), ("B", 5), False),
+        (None, ("B", 4), ("B", "Max(4, S)"), (), False),
+        (None, ("B", 4), ("B", 5), ("B", 4), False),
     ],
 )
 def test_a_state_is_fed_back_if_it_fits(
-    axis: int | None, before: Any, after: Any, fed: bool
+    axis: int | None, before: Any, after: Any, said: Any, fed: bool
 ) -> None:
     values = [ir.Value(name="past"), ir.Value(name="present")]
     table = {
@@ -251,7 +256,8 @@ def test_a_state_is_fed_back_if_it_fits(
     }
     given: Any = SimpleNamespace(graph=SimpleNamespace(inputs=values[:1], outputs=values[1:]))
     inferred = shapes.Shapes(table, {}, {})
-    kept, idle = stream_plan._split_states(given, inferred, [state(axis)])
+    declared = {"present": tuple(map(dim, said))}
+    kept, idle = stream_plan._split_states(given, inferred, [state(axis)], declared)
     assert ([x.input for x in kept], idle) == ((["past"], set()) if fed else ([], {"present"}))
 
 
