@@ -10,7 +10,7 @@ BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-rest test-all lowest lint graphs fuzz conformance types docs site zoo times counts headline kernels mutants faults bench rent compare dml webgpu hosts windows edges survey wheel clean
+.PHONY: help install test test-rest test-all lowest lint graphs fuzz conformance types docs site zoo times counts kernels mutants faults bench rent compare dml webgpu hosts windows edges survey wheel clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,10 +97,6 @@ faults: $(STAMP)  ## Plant faults in the code at random and count those that the
 	$(PIP) install --quiet --group faults
 	$(BIN)/python -m tests.faults.plant --count $(FAULTS)
 
-headline: $(STAMP)  ## Measure the table in README on DirectML (GRAPHFIX_ZOO=folder)
-	$(PIP) install --quiet --group peers
-	$(BIN)/python tests/dml/headline.py
-
 kernels: $(STAMP)  ## Count the kernels of models/ and draw the picture of docs/fast.md
 	$(PIP) install --quiet --group bench
 	$(BIN)/python bench/kernels.py
@@ -114,8 +110,18 @@ rent: $(STAMP)  ## Export 170 families and measure what each fusion pays, into b
 	$(BIN)/python -m bench.families.export
 	$(BIN)/python -m bench.rent $(RENT)
 
-compare: $(STAMP)  ## Hold graphfix against its peers over a folder of exports, into docs/ (COMPARE="--zoo FOLDER --zoo models")
-	$(PIP) install --quiet --group peers --group bench
+# The other tools bring torch and more, and have a Python of their own. What was found is kept in
+# build/compare: a run that was stopped goes on where it was.
+PEERS = build/peers/.installed
+
+$(PEERS): pyproject.toml
+	$(PYTHON) -m venv build/peers
+	build/peers/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	build/peers/bin/python -m pip install --quiet --group peers
+	@touch $@
+
+compare: $(STAMP) $(PEERS)  ## Hold graphfix against its peers over 40 exports, into README and docs/ (an hour; GRAPHFIX_ZOO=folder)
+	$(PIP) install --quiet --group bench
 	$(BIN)/python bench/side_by_side.py $(COMPARE)
 	$(BIN)/python bench/picture.py
 
@@ -134,12 +140,12 @@ windows: $(STAMP)  ## Run the tests natively in the Windows Python of make dml (
 	UV=$(BIN)/uv dml/windows.sh $(WINDOWS)
 
 # What was run is kept in build/edges and build/survey: a run that was stopped goes on where it was.
-DIRECTMLS ?= directml windowsml
-edges: $(STAMP)  ## Run every operator at edge values on both DirectMLs (an hour; DIRECTMLS=directml)
-	for x in $(DIRECTMLS); do GRAPHFIX_DML_VERSION=$$x $(BIN)/python tests/dml/edges.py || exit; done
+SURVEYED ?= directml windowsml webgpu
+edges: $(STAMP)  ## Run every operator at edge values on both DirectMLs and WebGPU (SURVEYED=webgpu)
+	for x in $(SURVEYED); do $(BIN)/python -m tests.survey.edges --ep $$x || exit; done
 
-survey: $(STAMP)  ## Run a case of each kind of each operator on both DirectMLs (an hour)
-	for x in $(DIRECTMLS); do GRAPHFIX_DML_VERSION=$$x $(BIN)/python tests/dml/survey/run.py || exit; done
+survey: $(STAMP)  ## Run a case of each kind of each operator on both DirectMLs and WebGPU (an hour)
+	for x in $(SURVEYED); do $(BIN)/python -m tests.survey.run --ep $$x || exit; done
 
 wheel: $(STAMP)  ## Build a wheel into dist/ and check what is in it
 	rm -rf build/lib build/bdist.* dist

@@ -1,20 +1,23 @@
 """What each tool makes of a model: one tool, one model, one process.
 
-    python bench/peers.py onnxslim model.onnx out.onnx
-    python bench/peers.py graphfix:directml model.onnx out.onnx
-    python bench/peers.py --attentions model.onnx
+    build/peers/bin/python bench/peers.py onnxslim model.onnx out.onnx
+    .venv/bin/python bench/peers.py graphfix:directml model.onnx out.onnx
+    build/peers/bin/python bench/peers.py --versions
 
 Each tool is used as its own documentation shows first, without options for this or that model;
-onnxruntime.transformers with the model_type of the family, where its manual has one.
+onnxruntime.transformers with the model_type of the family, where its manual has one. The tools have
+a Python of their own, at the versions of the group ``peers`` in pyproject.toml.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import contextlib
 import json
+import os
+import subprocess
 import sys
-import types
-from collections import Counter
+import tempfile
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 TOOLS = {
@@ -22,6 +25,7 @@ TOOLS = {
     "onnxsim": "onnxsim",
     "transformers": "onnxruntime.transformers",
     "ort_fusions": "onnxscript's ort_fusions",
+    "olive": "olive optimize",
 }
 """The tools beside graphfix, and what they are called in the table."""
 PACKAGES = {
@@ -29,24 +33,12 @@ PACKAGES = {
     "onnxsim": "onnxsim",
     "transformers": "onnxruntime",
     "ort_fusions": "onnxscript",
+    "olive": "olive-ai",
 }
 """The package that each comes in."""
 GRAPHFIX = "graphfix:"
 # What the manual of onnxruntime.transformers has a model_type for, by a word of the export's name.
 MODEL_TYPES = {"t5": "t5", "whisper": "bart", "gpt2": "gpt2", "qwen3": "qwen3"}
-
-# Operators that are a whole attention; the standard's and ONNX Runtime's.
-ATTENTIONS = frozenset(
-    {"Attention", "MultiHeadAttention", "GroupQueryAttention", "DecoderMaskedMultiHeadAttention"}
-    | {"DecoderMaskedSelfAttention", "PackedAttention", "PackedMultiHeadAttention", "QAttention"}
-    | {"SparseAttention", "PagedAttention", "LongformerAttention"}
-)
-# What weights pass between their Softmax and the product with the values.
-_THROUGH = frozenset(
-    {"Cast", "Dropout", "Where", "Mul", "Reshape", "Transpose", "Expand", "Unsqueeze", "Squeeze"}
-    | {"Identity", "IsNaN", "Slice", "Concat", "Add"}
-)
-_PRODUCTS = frozenset({"MatMul", "Einsum", "FusedMatMul", "MatMulInteger", "Gemm"})
 
 
 def convert(tool: str, source: Path, target: Path) -> None:
@@ -75,11 +67,6 @@ def convert(tool: str, source: Path, target: Path) -> None:
             raise SystemExit("its own check says that the result differs")
         onnx.save(made, target)
     elif tool == "transformers":
-        if importlib.util.find_spec("torch") is None:
-            # It looks up torch's version, for ROCm only, and does without the rest.
-            stand_in = types.ModuleType("torch")
-            stand_in.version = types.SimpleNamespace(hip=None)  # type: ignore[attr-defined]
-            sys.modules["torch"] = stand_in
         from onnxruntime.transformers import optimizer
 
         name = source.parent.name if source.stem == "model" else source.stem
@@ -91,41 +78,43 @@ def convert(tool: str, source: Path, target: Path) -> None:
 
         model, _ = optimize_for_ort(ir.load(source))
         ir.save(model, target)
+    elif tool == "olive":
+        olive(source, target)
     else:
         raise SystemExit(f"no such tool: {tool}")
 
 
-def attentions(path: Path) -> dict[str, int]:
-    """How many attentions a file has as one operator each (``fused``), and in pieces (``open``)."""
-    import onnx_ir as ir
+def olive(source: Path, target: Path) -> None:
+    """Run ``olive optimize``, which writes a folder with the model in it."""
+    import onnx
 
-    model = ir.load(path)
-    nodes = list(model.graph.all_nodes())
-    for function in model.functions.values():
-        nodes += function.all_nodes()
-    ops = Counter(node.op_type for node in nodes)
-    pieces = sum(node.op_type == "Softmax" and _weighs(node) for node in nodes)
-    return {"fused": sum(ops[op] for op in ATTENTIONS), "open": pieces}
+    command = "import sys; from olive.cli.launcher import main; sys.exit(main())"
+    with tempfile.TemporaryDirectory() as folder:  # its cache goes there, too
+        options = ["-m", str(source.resolve()), "-o", "made", "--precision", "fp32"]
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", command, "optimize", *options, "--disable_telemetry"],
+            cwd=folder,
+            env={**os.environ, "OLIVE_DISABLE_TELEMETRY": "1"},
+            stdout=subprocess.DEVNULL,
+        )
+        if done.returncode:
+            raise SystemExit(f"olive optimize ended with code {done.returncode}")
+        onnx.save(onnx.load(Path(folder, "made", "model.onnx")), target)
 
 
-def _weighs(softmax: object) -> bool:
-    """Whether what a Softmax makes are the weights of a product."""
-    pending, seen = [softmax], {softmax}
-    while pending:
-        for value in pending.pop().outputs:  # type: ignore[attr-defined]
-            for user in value.consumers():
-                if user.op_type in _PRODUCTS:
-                    return True
-                if user.op_type in _THROUGH and user not in seen:
-                    seen.add(user)
-                    pending.append(user)
-    return False
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that are here."""
+    found = {}
+    for package in dict.fromkeys(PACKAGES.values()):
+        with contextlib.suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
 
 
 def main() -> None:
     """The command line."""
-    if sys.argv[1] == "--attentions":
-        print(json.dumps(attentions(Path(sys.argv[2]))))
+    if sys.argv[1] == "--versions":
+        print(json.dumps(versions()))
         return
     convert(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
 

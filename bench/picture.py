@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-from side_by_side_page import shares
+from side_by_side_page import label, tallies
 
 mpl.use("svg")
 mpl.rcParams["svg.hashsalt"] = "graphfix"  # the same numbers make the same file
@@ -30,15 +30,15 @@ Json = dict[str, Any]
 def draw(data: Json, path: Path) -> None:
     """A bar for each tool: the kernels per run over all models, as a share of the exports'."""
     text, theirs, ours = THEMES[path.name]
-    found = shares(data)
+    tools = tallies(data)
     mpl.rcParams.update({"font.size": 10, "text.color": text})
-    figure, axes = plt.subplots(figsize=(8.4, 0.42 * len(found) + 0.9))
-    colours = [ours if x.tool.startswith("graphfix") else theirs for x in found]
-    bars = axes.barh(range(len(found)), [x.kernels for x in found], height=0.7, color=colours)
-    axes.bar_label(bars, [x.told for x in found], padding=4, fontsize=9, color=text)
-    axes.set_yticks(range(len(found)), [x.tool for x in found], color=text)
+    figure, axes = plt.subplots(figsize=(8.4, 0.42 * len(tools) + 0.9))
+    colours = [ours if x.tool.startswith("graphfix") else theirs for x in tools]
+    bars = axes.barh(range(len(tools)), [x.kernels for x in tools], height=0.7, color=colours)
+    axes.bar_label(bars, [label(x) for x in tools], padding=4, fontsize=9, color=text)
+    axes.set_yticks(range(len(tools)), [x.name for x in tools], color=text)
     axes.invert_yaxis()
-    axes.set_xlim(0, max(x.kernels for x in found) * 1.95)
+    axes.set_xlim(0, max(x.kernels for x in tools) * 1.95)
     title = f"Kernels per run on DirectML, {len(data['rows'])} exports together"
     axes.set_title(title, loc="left", color=text, fontsize=11)
     axes.tick_params(left=False, bottom=False, labelbottom=False)

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import subprocess
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +29,25 @@ class Said:
     code: int = 0
 
 
+_running: set[ProcessGroup] = set()
+_stopped = threading.Event()
+
+
+def stop_all() -> None:
+    """End all steps that run in other threads, so that these raise, and begin no other."""
+    _stopped.set()
+    for group in list(_running):
+        group.end_all()
+
+
 def run(command: Sequence[str], seconds: float) -> Said:
-    """Run a command to its end, or to the limit, at which all that it has started ends, too."""
+    """Run a command to its end, or to the limit, at which all that it has started ends, too.
+
+    Raises:
+        InterruptedError: :func:`stop_all` was called.
+    """
+    if _stopped.is_set():
+        raise InterruptedError
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -38,6 +56,7 @@ def run(command: Sequence[str], seconds: float) -> Said:
         start_new_session=os.name != "nt",
     )
     together = ProcessGroup(process)
+    _running.add(together)
     try:
         out, heard = process.communicate(timeout=seconds)
     except BaseException as error:  # what it has started may still write where it has ended
@@ -46,6 +65,10 @@ def run(command: Sequence[str], seconds: float) -> Said:
         if isinstance(error, subprocess.TimeoutExpired):
             return Said("", f"it did not end within {seconds:.0f} s", -1)
         raise
+    finally:
+        _running.discard(together)
+    if _stopped.is_set():  # what it said is no result
+        raise InterruptedError
     lines = [x.strip() for x in heard.decode("utf-8", "replace").splitlines() if x.strip()]
     why = f"exit code {process.returncode}: {lines[-1][:300] if lines else 'no word'}"
     code = process.returncode
@@ -55,38 +78,29 @@ def run(command: Sequence[str], seconds: float) -> Said:
 class Store:
     """What is known, by a hash of all that it depends on."""
 
-    def __init__(self, folder: Path, *, keep: bool = False) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._keep = keep
 
-    def get(self, parts: Sequence[str], find: Callable[[], Json], judge: str = "") -> Json:
-        """What was found before, or is found now and kept.
-
-        ``judge`` is what else it depends on, the source of what counts and compares. A store that
-        keeps takes what an earlier one found, too.
-        """
-        exact = self._known([*parts, judge])
-        last = self._known(parts)
-        for path in (exact, last) if self._keep else (exact,):
-            with contextlib.suppress(OSError, ValueError):
-                known: Json = json.loads(path.read_text(encoding="utf-8"))
-                return known
+    def get(self, parts: Sequence[str], find: Callable[[], Json]) -> Json:
+        """Return what was found before, or is found now and kept."""
+        with contextlib.suppress(OSError, ValueError):
+            known: Json = json.loads(self._known(parts).read_text(encoding="utf-8"))
+            return known
         found = find()
-        self.put(parts, found, judge)
+        self.put(parts, found)
         return found
 
-    def put(self, parts: Sequence[str], found: Json, judge: str = "") -> None:
+    def put(self, parts: Sequence[str], found: Json) -> None:
         """Keep what was found."""
-        for path in (self._known([*parts, judge]), self._known(parts)):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            draft = path.with_suffix(".part")
-            draft.write_text(json.dumps(found), encoding="utf-8")
-            draft.replace(path)
+        path = self._known(parts)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(".part")
+        draft.write_text(json.dumps(found), encoding="utf-8")
+        draft.replace(path)
 
-    def knows(self, parts: Sequence[str], judge: str = "") -> bool:
-        """Whether :meth:`get` would find nothing again."""
-        exact, last = self._known([*parts, judge]), self._known(parts)
-        return exact.is_file() or (self._keep and last.is_file())
+    def knows(self, parts: Sequence[str]) -> bool:
+        """Return whether :meth:`get` would find nothing again."""
+        return self._known(parts).is_file()
 
     def _known(self, parts: Sequence[str]) -> Path:
         name = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]

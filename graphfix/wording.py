@@ -91,21 +91,26 @@ def plural(count: int, singular: str, many: str | None = None) -> str:
 
 
 KernelCounts = Mapping[str, int]
-"""Kernels of one run: on ``directml``, on the ``cpu``, and those ``recompiled`` at a new length."""
+"""Kernels of one run: on ``directml`` or another provider, on the ``cpu``, those ``recompiled`` at
+a new length, and the ``copies``."""
+
+_COUNTED_LAST = {"recompiled": "recompiled per new length", "copies": "copies"}
 
 
-def kernels_text(before: KernelCounts, after: KernelCounts) -> str:
+def kernels_text(
+    before: KernelCounts, after: KernelCounts, provider: str = "DirectML", last: str = "recompiled"
+) -> str:
     """Return ``225 -> 101 on DirectML, 67 -> 5 on the CPU; 207 -> 99 recompiled per new length``.
 
-    A count that is missing is a question mark.
+    A count that is missing is a question mark. ``last`` is the count behind the semicolon.
     """
 
     def count_pair(key: str) -> str:
         return f"{before.get(key, '?')} -> {after.get(key, '?')}"
 
     return (
-        f"{count_pair('directml')} on DirectML, {count_pair('cpu')} on the CPU; "
-        f"{count_pair('recompiled')} recompiled per new length"
+        f"{count_pair(provider.lower())} on {provider}, {count_pair('cpu')} on the CPU; "
+        f"{count_pair(last)} {_COUNTED_LAST[last]}"
     )
 
 

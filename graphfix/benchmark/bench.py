@@ -14,6 +14,7 @@ from pathlib import Path
 
 from graphfix.benchmark.bench_result import (
     AS_IT_IS,
+    MEMORY,
     PHASES,
     Benchmark,
     Observations,
@@ -23,26 +24,26 @@ from graphfix.benchmark.bench_result import (
 )
 from graphfix.benchmark.candidate import Entrant, MapFeeds, ReadOutputs, read_entrant
 from graphfix.benchmark.interleave import Course, FailedError, take_turns
-from graphfix.benchmark.timed_process import Trial, describe_machine, time_in_process
+from graphfix.benchmark.places import find_places
+from graphfix.benchmark.timed_process import Trial, time_in_process
 from graphfix.benchmark.timing import Timing, compare_timings, time_ratio
 from graphfix.benchmark.timing_plan import notes_of, plan_setups, sizes_text
 from graphfix.benchmark.untimed_run import Reference, observe_run
 from graphfix.errors import ModelError, UsageError
-from graphfix.files.model_input import (
-    ModelLike,
-    as_model_file,
-    one_size_by_dim,
-    require_valid_choices,
-)
+from graphfix.files.model_input import ModelLike, as_model_file, one_size_by_dim
 from graphfix.paths import StrPath
 from graphfix.proof.by_channel import ChannelRule
 from graphfix.proof.compare import Tolerance
-from graphfix.providers.table import EVERYWHERE, Ep
+from graphfix.providers.table import PROVIDERS, Ep
 from graphfix.runtime.own_errors import raises_own_errors
-from graphfix.runtime.python import Wanted, choose_provider, runner_for
+from graphfix.runtime.python import Wanted, runner_for
 from graphfix.runtime.scratch import ScratchFolder
 
 __all__ = ["EFFORT", "PHASES", "Benchmark", "Effort", "Result", "Setup", "Timed", "bench"]
+
+
+Member = tuple[int, Ep]
+"""A model, by its number, on a provider."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ CAREFUL: Mapping[Ep, Effort] = {
 def bench(
     models: ModelLike | Sequence[ModelLike],
     *,
-    ep: Wanted = "auto",
+    ep: Wanted | Sequence[Ep] = "auto",
     dims: Mapping[str, int | Sequence[int]] | None = None,
     other: Mapping[str, int | Sequence[int]] | None = None,
     fixed: bool = True,
@@ -104,7 +105,9 @@ def bench(
 
     Args:
         models: Files or models; the first is what the others are compared with.
-        ep: Where to run: ``"auto"`` is DirectML if available, else the CPU, with a note.
+        ep: Where to run: ``"auto"`` is DirectML if available, else the CPU, with a note. Of several
+            providers, each model runs on each of them, and ratios are to the first model on the
+            first; those that are unavailable are left out, with the reason.
         dims: The sizes to time at, by the name of the symbolic dim.
         other: The sizes of another shape; by default three quarters of the longest dim.
         fixed: Whether models are also timed with their dims fixed.
@@ -125,7 +128,7 @@ def bench(
         progress: Called with a short text at each step.
 
     Raises:
-        UsageError: The provider is unavailable, or there is nothing to time.
+        UsageError: The provider is unavailable, or all of several are; or there is nothing to time.
         ModelError: The first model cannot be read.
         FeedError: No inputs could be made at these sizes.
     """
@@ -135,44 +138,51 @@ def bench(
     scratch = ScratchFolder()  # it goes at the end of this function
     models = [as_model_file(x, scratch.path / f"model-{i}.onnx") for i, x in enumerate(sources)]
     _require_positive(runs=runs, processes=processes)
-    require_valid_choices(ep=(ep, ("auto", *EVERYWHERE)))
     tell = progress or (lambda _: None)
-    provider, note = choose_provider(ep)
-    usual = (CAREFUL if careful else EFFORT)[provider]
-    effort = Effort(
-        processes or usual.processes,
-        runs or usual.runs,
-        usual.seconds if seconds is None else seconds,
-    )
     entrants, results = _read_entrants(models, map_feeds, read_outputs)
+    places = find_places(ep, tell)
+    efforts = {x: (CAREFUL if careful else EFFORT)[x] for x in places.about}
     tell("making inputs")
     plan = plan_setups(
         models[0], entrants, one_size_by_dim(dims), one_size_by_dim(other), fixed=fixed, seed=seed
     )
     notes = [notes_of(x, plan) if x is not None else () for x in entrants]
-    tell("starting a process")
-    runner = runner_for(provider)
-    about = describe_machine(runner)
+    results_by_place = {x: [dict(result) for result in results] for x in places.about}
     for setup, first, second in plan:
-        trial = Trial(
-            setup, first, second, runner, effort.runs, effort.seconds, _setup_progress(setup, tell)
-        )
+        trials = {
+            place: Trial(
+                setup,
+                first,
+                second,
+                runner_for(place),
+                runs or effort.runs,
+                effort.seconds if seconds is None else seconds,
+                _setup_progress(setup, tell),
+            )
+            for place, effort in efforts.items()
+        }
+        fitting = {
+            place: _fitting_entrants(trial, entrants, results_by_place[place])
+            for place, trial in trials.items()
+        }
         tried = _run_setup(
-            trial,
-            _fitting_entrants(trial, entrants, results),
-            effort.processes,
+            trials,
+            {(i, place): x for place, found in fitting.items() for i, x in found.items()},
+            processes or max(x.processes for x in efforts.values()),
             _rule_between(tolerance, entrants),
             seed,
             copy=copy,
         )
-        for i, result in tried.items():
-            results[i][setup.name] = result
-    model_results = zip(models, results, notes, strict=True)
-    timed = (
-        Timed(os.fspath(model), results_by_setup, message)
-        for model, results_by_setup, message in model_results
+        for (i, place), result in tried.items():
+            results_by_place[place][i][setup.name] = result
+    timed = tuple(
+        Timed(os.fspath(model), results_by_place[place][i], notes[i], place)
+        for i, model in enumerate(models)
+        for place in places.about
     )
-    return Benchmark(provider, note, about, tuple(x[0] for x in plan), tuple(timed))
+    setups = tuple(x[0] for x in plan)
+    (first_ep, about), *also = places.about.items()
+    return Benchmark(first_ep, places.note, about, setups, timed, dict(also), places.missing)
 
 
 def _require_positive(**counts: int | None) -> None:
@@ -240,63 +250,83 @@ def _read_entrants(
 
 
 def _run_setup(
-    trial: Trial,
-    entrants: Mapping[int, Entrant],
+    trials: Mapping[Ep, Trial],
+    entrants: Mapping[Member, Entrant],
     turns: int,
     rule: ChannelRule,
     seed: int,
     *,
     copy: bool,
-) -> dict[int, Result]:
-    """Run one setup: what each model computes, then how long it takes; by model number."""
-    observations: dict[int, Observations] = {}
-    results: dict[int, Result] = {}
-    reference = Reference(entrants[0])
-    for i, entrant in entrants.items():
-        trial.tell(f"what it computes, model {i + 1}")
+) -> dict[Member, Result]:
+    """Run one setup: what each model computes on each provider, then how long it takes.
+
+    Args:
+        trials: The setup on each provider; that of the first is what others are compared with.
+        entrants: The models that take its inputs, each on each provider.
+        turns: How many processes of each.
+        rule: What may differ.
+        seed: The same seed draws the same orders.
+        copy: Whether a copy of the first model is timed as well.
+    """
+    observations: dict[Member, Observations] = {}
+    results: dict[Member, Result] = {}
+    base = 0, next(iter(trials))
+    reference = Reference(entrants[base])
+    tell = trials[base[1]].tell
+    for member, entrant in sorted(entrants.items(), key=lambda item: item[0][0]):
+        number, place = member
+        tell(f"what it computes, model {number + 1} on {PROVIDERS[place].label}")
         try:
-            observations[i] = observe_run(trial, entrant, reference, rule)
+            observations[member] = observe_run(trials[place], entrant, reference, rule)
         except FailedError as error:
-            results[i] = Result(error=str(error))
+            results[member] = Result(error=str(error))
     # The copy is the first model once more; a model that runs alone has none.
-    beside = [0] if copy and 0 in observations and len(observations) > 1 else []
-    members = [*observations, *beside]
+    beside = [base] if copy and base in observations and len(observations) > 1 else []
     courses = take_turns(
-        members,
-        lambda i: time_in_process(trial, entrants[i]),
+        [*observations, *beside],
+        lambda member: time_in_process(trials[member[1]], entrants[member]),
         turns=turns,
         seed=seed,
-        tell=trial.tell,
+        tell=tell,
     )
     copy_course = courses[-1] if beside else None
-    for i, course in zip(observations, courses, strict=False):
-        reason = course.error or (copy_course.error if copy_course is not None and i == 0 else "")
+    for member, course in zip(observations, courses, strict=False):
+        reason = course.error
+        if copy_course is not None and member == base:
+            reason = reason or copy_course.error
         phases = {x: course.timing_of(x) for x in PHASES if course.timing_of(x).processes}
-        results[i] = Result(phases, seen=observations[i], error=reason)
-    return _judge_results(results, copy_course)
+        memory = tuple(course.timing_of(MEMORY).seconds)
+        results[member] = Result(phases, seen=observations[member], error=reason, memory=memory)
+    return _judge_results(results, base, copy_course)
 
 
-def _judge_results(results: Mapping[int, Result], copy: Course | None) -> dict[int, Result]:
+def _judge_results(
+    results: Mapping[Member, Result], first: Member, copy: Course | None
+) -> dict[Member, Result]:
     """Return the results with the claims that the copy of the first model allows."""
-    base = results[0]
+    base = results[first]
     if base.error:
         return dict(results)
-    copy_timings = {x: copy.timing_of(x) for x in base.phases} if copy is not None else {}
-    judged = {i: _add_claims(x, base, copy_timings) for i, x in results.items()}
-    judged[0] = base
-    if copy_timings:
-        copy_ratios = {x: time_ratio(copy_timings[x], base.phases[x]) for x in base.phases}
-        judged[0] = replace(base, copy={x: r for x, r in copy_ratios.items() if r is not None})
+    measured = _series_of(base)
+    copy_series = {x: copy.timing_of(x) for x in measured} if copy is not None else {}
+    judged = {i: _add_claims(x, measured, copy_series) for i, x in results.items()}
+    judged[first] = base
+    if copy_series:
+        copy_ratios = {x: time_ratio(copy_series[x], measured[x]) for x in measured}
+        judged[first] = replace(base, copy={x: r for x, r in copy_ratios.items() if r is not None})
     return judged
 
 
-def _add_claims(result: Result, base: Result, copy_timings: Mapping[str, Timing]) -> Result:
+def _series_of(result: Result) -> dict[str, Timing]:
+    """Return what was measured in each process, by phase; the memory is compared as times are."""
+    memory = {MEMORY: Timing(tuple((x,) for x in result.memory))} if result.memory else {}
+    return {**result.phases, **memory}
+
+
+def _add_claims(result: Result, base: Mapping[str, Timing], copy: Mapping[str, Timing]) -> Result:
     """Return a result with what can be said of each phase, compared with the first model."""
     if result.error:
         return result
-    claims = {
-        x: compare_timings(result.phases[x], base.phases[x], copy_timings.get(x))
-        for x in PHASES
-        if x in base.phases and x in result.phases
-    }
+    own = _series_of(result)
+    claims = {x: compare_timings(own[x], base[x], copy.get(x)) for x in base if x in own}
     return replace(result, claims=claims)

@@ -4,15 +4,21 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from graphfix.benchmark.timing import Claim, Ratio, Timing
 from graphfix.proof.compare import OutputDiff
-from graphfix.providers.table import Ep
+from graphfix.providers.table import PROVIDERS, Ep
 from graphfix.runtime.profiling import NodePlacement
 from graphfix.wording import Proof
 
-SESSION, FIRST, STEADY, OTHER, BACK = "session", "first run", "steady", "other shape", "back"
-PHASES = (SESSION, FIRST, STEADY, OTHER, BACK)
-"""Making a session; its first run; runs at that shape; at another, each time; and back."""
+SESSION, FIRST, NEW_LENGTH, STEADY = "session", "first run", "new length", "steady"
+MEMORY, OTHER, BACK = "memory", "other shape", "back"
+PHASES = (SESSION, FIRST, NEW_LENGTH, STEADY, OTHER, BACK)
+"""Making a session; its first run; the first run at another shape; steady runs at the first shape;
+runs at the other one, each time; and back."""
+FIGURES = (FIRST, NEW_LENGTH, STEADY, MEMORY)
+"""The four that users ask for; the last is the peak of each process, in bytes."""
 # What JSON says of how an output differs.
 _DIFF_FIELDS = ("output", "case", "ok", "max_abs", "reason")
 AS_IT_IS = "any shape"
@@ -44,13 +50,11 @@ class Observations:
         diffs: How its outputs differ from the first model's on the CPU; the worst of each output
             and shape over all runs.
         placed: Where each node ran.
-        peak_memory: The peak memory of the process, in bytes; None if unavailable.
         read_back: How many bytes the outputs of a run at the first shape have.
     """
 
     diffs: tuple[OutputDiff, ...] = ()
     placed: NodePlacement = field(default_factory=NodePlacement)
-    peak_memory: int | None = None
     read_back: int = 0
 
 
@@ -60,10 +64,12 @@ class Result:
 
     Attributes:
         phases: What was timed, by phase.
-        claims: What is said of it beside the first model, by phase; {} for the first model.
+        claims: What is said of it beside the first model, by phase, and of its memory; {} for the
+            first model.
         copy: How many times as long as itself the first model took, by phase; {} for the others.
         seen: What was seen of it.
         error: Why it could not be timed; empty if it was.
+        memory: The peak memory of each process that was timed, in bytes; empty if unavailable.
     """
 
     phases: Mapping[str, Timing] = field(default_factory=dict)
@@ -71,12 +77,18 @@ class Result:
     copy: Mapping[str, Ratio] = field(default_factory=dict)
     seen: Observations = field(default_factory=Observations)
     error: str = ""
+    memory: tuple[float, ...] = ()
 
     @property
     def failure(self) -> str:
         """Return why it failed, in one sentence: an error or an output that differs; or ""."""
         bad = (f"output {d.output!r} {d.reason}, at {d.case}" for d in self.seen.diffs if not d.ok)
         return self.error or next(bad, "")
+
+    @property
+    def peak_memory(self) -> int | None:
+        """Return the median of the peak memory of its processes, in bytes; None if unavailable."""
+        return int(np.median(self.memory)) if self.memory else None
 
     def timing_of(self, phase: str) -> Timing:
         """Return the timing of a phase."""
@@ -91,7 +103,7 @@ class Result:
             "ratios": {name: claim.to_json() for name, claim in self.claims.items()},
             "copy": {name: ratio.to_json() for name, ratio in self.copy.items()},
             "placement": self.seen.placed.to_json(),
-            "peak_memory_bytes": self.seen.peak_memory,
+            "peak_memory_bytes": self.peak_memory,
             "read_back_bytes": self.seen.read_back,
             "outputs": [{x: getattr(d, x) for x in _DIFF_FIELDS} for d in self.seen.diffs],
         }
@@ -105,11 +117,13 @@ class Timed:
         model: Its file.
         results: What was found in each setup, by its name.
         notes: What a reader should know, such as that it takes one shape only.
+        ep: The execution provider that it ran on.
     """
 
     model: str
     results: Mapping[str, Result] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    ep: Ep = "cpu"
 
     @property
     def _first_result(self) -> Result:
@@ -143,7 +157,13 @@ class Timed:
     def to_json(self) -> dict[str, object]:
         """Return the result as plain data for JSON."""
         setups = {name: result.to_json() for name, result in self.results.items()}
-        return {"model": self.model, "ok": self.ok, "notes": list(self.notes), "setups": setups}
+        return {
+            "model": self.model,
+            "ep": self.ep,
+            "ok": self.ok,
+            "notes": list(self.notes),
+            "setups": setups,
+        }
 
 
 @dataclass(frozen=True, repr=False)
@@ -151,11 +171,13 @@ class Benchmark(Proof):
     """The result of timing models side by side.
 
     Attributes:
-        ep: The execution provider that all of it ran on.
+        ep: The execution provider that all of it ran on; of several the first.
         note: Why it is not the one that was asked for; empty if it is.
-        about: Versions, the adapter, the driver, the clock and the machine.
+        about: Versions, the adapter, the driver, the clock and the machine, of that provider.
         setups: How sessions were made, and at which sizes.
-        models: The models.
+        models: The models; of several providers, each model on each of them.
+        also: The other providers, each with what :attr:`about` says of the first.
+        missing: The providers that are unavailable here, each with the reason.
     """
 
     ep: Ep
@@ -163,11 +185,23 @@ class Benchmark(Proof):
     about: dict[str, str]
     setups: tuple[Setup, ...]
     models: tuple[Timed, ...]
+    also: Mapping[Ep, dict[str, str]] = field(default_factory=dict)
+    missing: Mapping[Ep, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        failed = [x.model for x in self.models if not x.ok]
+        failed = [self.name_of(x) for x in self.models if not x.ok]
         verdict = f"failed: {', '.join(failed)}" if failed else "all compute the same"
-        return f"{', '.join(x.model for x in self.models)} on {self.ep}; {verdict}"
+        names = ", ".join(dict.fromkeys(x.model for x in self.models))
+        return f"{names} on {', '.join(self.providers)}; {verdict}"
+
+    @property
+    def providers(self) -> tuple[Ep, ...]:
+        """Return the providers that the models ran on."""
+        return (self.ep, *self.also)
+
+    def name_of(self, model: Timed) -> str:
+        """Return the file of a model, with its provider if there are several."""
+        return f"{model.model} on {PROVIDERS[model.ep].label}" if self.also else model.model
 
     @property
     def dims(self) -> dict[str, int]:
@@ -192,6 +226,8 @@ class Benchmark(Proof):
             "ep": self.ep,
             "note": self.note,
             "about": self.about,
+            "also": dict(self.also),
+            "missing": dict(self.missing),
             "dims": self.dims,
             "other": self.other,
             "setups": [asdict(x) for x in self.setups],

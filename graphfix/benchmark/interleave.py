@@ -17,7 +17,7 @@ from graphfix.benchmark.timing import Timing
 from graphfix.errors import GraphfixError
 
 Phases = Mapping[str, tuple[float, ...]]
-"""How long the runs of one process took, by phase."""
+"""How long the runs of one process took, by phase; its memory may be among them."""
 
 T = TypeVar("T")
 

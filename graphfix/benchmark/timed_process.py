@@ -14,7 +14,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.benchmark.bench_result import BACK, FIRST, OTHER, SESSION, STEADY, Setup
+from graphfix.benchmark.bench_result import (
+    BACK,
+    FIRST,
+    MEMORY,
+    NEW_LENGTH,
+    OTHER,
+    SESSION,
+    STEADY,
+    Setup,
+)
 from graphfix.benchmark.candidate import Entrant
 from graphfix.benchmark.interleave import FailedError, Phases
 from graphfix.errors import FeedError, ModelError
@@ -95,7 +104,7 @@ def describe_machine(runner: Runner) -> dict[str, str]:
 
 
 def time_in_process(trial: Trial, entrant: Entrant) -> Phases:
-    """Time a model in a process that does nothing else.
+    """Time a model in a process that does nothing else; its peak memory is among the phases.
 
     Raises:
         FailedError: It does not load or does not run; perhaps its process died.
@@ -111,9 +120,12 @@ def time_in_process(trial: Trial, entrant: Entrant) -> Phases:
             times[FIRST] = session.time_runs(feeds, 1)
             times[STEADY] = session.time_runs(feeds, trial.runs, seconds=trial.seconds)
             for case in trial.cases_for(entrant)[1:]:
-                for phase, at in ((OTHER, case), (BACK, trial.first)):
-                    again = entrant.own_feeds(at.feeds)
-                    times[phase] = session.time_runs(again, half, seconds=trial.seconds / 2)
+                other = entrant.own_feeds(case.feeds)
+                times[NEW_LENGTH] = session.time_runs(other, 1)
+                times[OTHER] = session.time_runs(other, half, seconds=trial.seconds / 2)
+                times[BACK] = session.time_runs(feeds, half, seconds=trial.seconds / 2)
+            if peak := session.peak_memory():
+                times[MEMORY] = (float(peak),)
     except (ModelError, RunError, FeedError) as error:
         raise trial.explain_failure(entrant, error, case) from error
     return times

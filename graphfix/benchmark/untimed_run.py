@@ -1,4 +1,4 @@
-"""What each model computes, where its nodes run, and its memory: in an untimed run.
+"""What each model computes, and where its nodes run: in an untimed run.
 
 It comes before the clock starts: a model that does not run takes no part in the turns, and its file
 has been read once.
@@ -54,9 +54,8 @@ def observe_run(
                     previous = worst.get((diff.output, diff.case))
                     if previous is None or _severity_key(diff) > _severity_key(previous):
                         worst[diff.output, diff.case] = diff
-            peak = session.peak_memory()
             placed = read_placement(session.end_profile())
-            return Observations(tuple(worst.values()), placed, peak, read_back)
+            return Observations(tuple(worst.values()), placed, read_back)
     except (ModelError, RunError, FeedError) as error:
         raise trial.explain_failure(entrant, error, case) from error
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from graphfix.cache_axes.buffers import count_of_entries, fix_windows
 from graphfix.editing.local_functions import inline_functions
 from graphfix.facts import shapes
 from graphfix.facts.shapes import Shapes
@@ -100,7 +101,9 @@ def _growing_state(
 def unify_dims(model: ir.Model, tie: Tie = "past") -> Signature:
     """Give equal dims of the inputs one name; a mask over past and present gets their sum.
 
-    Local functions are inlined, since they may read the sizes.
+    Local functions are inlined, since they may read the sizes. Caches that hold a window get its
+    size. Where caches are buffers, a mask that is counted is as long as entries that no other dim
+    is, and the new ones.
 
     Args:
         model: The model, which is changed.
@@ -112,8 +115,11 @@ def unify_dims(model: ir.Model, tie: Tie = "past") -> Signature:
     name_dims(model)
     if model.functions:
         inline_functions(model)
+    fix_windows(model)
     signature = Signature(model, tie)
-    derived = signature.derived
+    derived: dict[str, Dim] = {**signature.derived}
+    if tie == "past":
+        derived |= count_of_entries(signature)
     own = (s for s in signature.symbols() if s not in derived)
     rename: dict[str, Dim] = {s: ir.SymbolicDim(signature.group_of(s)) for s in own}
     rename |= {s: replace_symbols(dim, rename) for s, dim in derived.items()}

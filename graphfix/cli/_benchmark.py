@@ -1,11 +1,19 @@
-"""Prints a benchmark: phases as rows, models as columns."""
+"""Prints a benchmark: phases as rows, models as columns; of several providers a row for each."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
 
 import click
 
-from graphfix.benchmark.bench_result import PHASES, STEADY, Benchmark, Result, Setup
+from graphfix.benchmark.bench_result import (
+    FIGURES,
+    MEMORY,
+    PHASES,
+    STEADY,
+    Benchmark,
+    Result,
+    Setup,
+)
 from graphfix.benchmark.timing import Claim, Ratio, Timing
 from graphfix.cli import _terminal
 from graphfix.providers.read_back import read_back_text
@@ -13,7 +21,7 @@ from graphfix.providers.table import PROVIDERS
 from graphfix.spec.quoting import quote_name
 from graphfix.wording import plural, terminal_width
 
-_CELL = 26
+_CELL, _WIDE_CELL, _LABEL = 26, 17, 11
 _MIB = 1 << 20
 
 
@@ -21,13 +29,15 @@ def print_benchmark(benchmark: Benchmark, *, verbose: bool) -> None:
     """Print a benchmark."""
     names = model_letters(benchmark)
     for name, model in zip(names, benchmark.models, strict=True):
-        _terminal.print_row(name, model.model)
+        _terminal.print_row(name, benchmark.name_of(model))
     _print_claims(benchmark, names)
     for name, model in zip(names, benchmark.models, strict=True):
         for note in model.notes:
             _terminal.print_row(name, note)
     if benchmark.note:
         _terminal.print_remark(benchmark.note)
+    for ep, reason in benchmark.missing.items():
+        _terminal.print_remark(f"without {PROVIDERS[ep].label}: {reason}")
     for setup in benchmark.setups:
         click.echo()
         _print_setup(benchmark, setup, names, verbose=verbose)
@@ -40,18 +50,20 @@ def print_benchmark(benchmark: Benchmark, *, verbose: bool) -> None:
         worst = max((d.max_abs for x in benchmark.models for d in x.diffs), default=0.0)
         text = f"the same as {names[0]} on the CPU; largest difference {worst:.3g}"
         _terminal.print_row("outputs", text, colour="green")
-    about = benchmark.about
-    _terminal.print_row("runtime", _about_text(about, "onnxruntime", "DirectML.dll", "Python"))
-    _terminal.print_row("machine", _about_text(about, "processor", "system", "Wine"))
-    for name in ("adapter", "clock"):
-        if name in about:
-            _terminal.print_row(name, about[name])
+    for ep, about in ((benchmark.ep, benchmark.about), *benchmark.also.items()):
+        place = f"{PROVIDERS[ep].short_label}: " if benchmark.also else ""
+        runtime = _about_text(about, "onnxruntime", "DirectML.dll", "Python")
+        _terminal.print_row("runtime", place + runtime)
+        _terminal.print_row("machine", _about_text(about, "processor", "system", "Wine"))
+        for name in ("adapter", "clock"):
+            if name in about:
+                _terminal.print_row(name, about[name])
 
 
 def _print_claims(benchmark: Benchmark, names: Sequence[str]) -> None:
     """Print the answer: how the steady runs of each model compare with those of the first."""
-    label = PROVIDERS[benchmark.ep].short_label
     for name, model in zip(names[1:], benchmark.models[1:], strict=True):
+        label = PROVIDERS[model.ep].short_label
         for setup, result in model.results.items():
             if (claim := result.claims.get(STEADY)) is not None:
                 text = f"{label}, {setup}, steady: {_claim_text(claim)}"
@@ -72,22 +84,62 @@ def _about_text(about: dict[str, str], *names: str) -> str:
 def _print_setup(
     benchmark: Benchmark, setup: Setup, names: Sequence[str], *, verbose: bool
 ) -> None:
-    models = zip(names, benchmark.models, strict=True)
-    results = {name: x.results[setup.name] for name, x in models if setup.name in x.results}
+    models = [x for x in zip(names, benchmark.models, strict=True) if setup.name in x[1].results]
+    results = {name: x.results[setup.name] for name, x in models}
+    labels = {name: PROVIDERS[x.ep].short_label for name, x in models}
     _terminal.print_paragraph(_setup_title(setup), later="  ")
-    label = PROVIDERS[benchmark.ep].short_label
+    if benchmark.also:
+        _print_figures(results, labels)
+    if not benchmark.also or verbose:
+        _print_blocks(results, "" if benchmark.also else PROVIDERS[benchmark.ep].short_label)
+    for name, result in results.items():
+        _print_facts(name, result, labels[name], verbose=verbose)
+    first, base = next(iter(results.items()))
+    if (copy_ratio := base.copy.get(STEADY)) is not None:
+        text = f"{labels[first]}, steady, the copy of {first}: {_ratio_text(copy_ratio)}"
+        _terminal.print_row(f"{first} / {first}", text)
+
+
+def _print_figures(results: Mapping[str, Result], labels: Mapping[str, str]) -> None:
+    """Print a row of figures for each model on each provider, and its ratios below."""
+    first = next(iter(results))
+    rows = [("", [*FIGURES])]
+    for name, result in results.items():
+        rows.append((f"{name} {labels[name]}", [_figure_text(result, x) for x in FIGURES]))
+        if result.claims:
+            ratios = [_interval_text(result.claims.get(x)) for x in FIGURES]
+            rows.append((f"{'':<{len(name)}} of {first}", ratios))
+    for label, cells in rows:
+        text = "".join(f"{x:<{_WIDE_CELL}}" for x in cells)
+        click.echo(f"  {label:<{_LABEL}}{text}".rstrip())
+
+
+def _figure_text(result: Result, figure: str) -> str:
+    if figure == MEMORY:
+        return "-" if result.peak_memory is None else f"{result.peak_memory / _MIB:.0f} MiB"
+    timing = result.timing_of(figure)
+    return f"{_milliseconds_text(timing.median)} ms" if timing.processes else "-"
+
+
+def _interval_text(claim: Claim | None) -> str:
+    """Return a ratio with its interval, in 16 characters."""
+    if claim is None or claim.ratio is None:
+        return "" if claim is None else "?"
+    ratio = claim.ratio
+    value = "~1" if ratio.contains(1.0) else _two_digits(ratio.value)
+    return f"{value} ({_two_digits(ratio.low)}-{_two_digits(ratio.high)})"
+
+
+def _two_digits(value: float) -> str:
+    return f"{value:.{2 if value < 10 else 0}f}"
+
+
+def _print_blocks(results: Mapping[str, Result], label: str) -> None:
+    """Print the phases, as many models beside each other as there is room for."""
     shown = list(results.items())
-    # As many models beside each other as there is room for.
     beside = max(1, (terminal_width() - len(label) - 14) // _CELL)
     for i in range(0, len(shown), beside):
         _print_phases(shown[i : i + beside], label)
-    for name, result in shown:
-        _print_facts(name, result, label, verbose=verbose)
-    first, base = shown[0]
-    if (copy_ratio := base.copy.get(STEADY)) is not None:
-        _terminal.print_row(
-            f"{first} / {first}", f"{label}, steady, the copy of {first}: {_ratio_text(copy_ratio)}"
-        )
 
 
 def _setup_title(setup: Setup) -> str:
@@ -106,6 +158,9 @@ def _print_phases(shown: Sequence[tuple[str, Result]], label: str) -> None:
         if any(result.timing_of(phase).processes for _, result in shown):
             cells = "".join(_timing_cell(r.timing_of(phase), r.claims.get(phase)) for _, r in shown)
             click.echo(f"  {label}  {phase:<11}{cells}".rstrip())
+        if phase == STEADY and any(result.memory for _, result in shown):
+            cells = "".join(_memory_cell(r, r.claims.get(MEMORY)) for _, r in shown)
+            click.echo(f"  {label}  {MEMORY:<11}{cells}".rstrip())
 
 
 def _timing_cell(timing: Timing, claim: Claim | None) -> str:
@@ -116,12 +171,19 @@ def _timing_cell(timing: Timing, claim: Claim | None) -> str:
     return f"{text}{times:<{_CELL - len(text)}}"
 
 
+def _memory_cell(result: Result, claim: Claim | None) -> str:
+    if result.peak_memory is None:
+        return f"{'-':>10}" + " " * (_CELL - 10)
+    text = f"{result.peak_memory / _MIB:>6.0f} MiB     "
+    times = "" if claim is None else f" {_short_ratio(claim)}"
+    return f"{text}{times:<{_CELL - len(text)}}"
+
+
 def _short_ratio(claim: Claim) -> str:
     """Return the ratio as text if a difference was seen, else ~1 or ?."""
     if claim.ratio is None:
         return "?"
-    value = claim.ratio.value
-    return "~1" if claim.ratio.contains(1.0) else f"x{value:.{2 if value < 10 else 0}f}"
+    return "~1" if claim.ratio.contains(1.0) else f"x{_two_digits(claim.ratio.value)}"
 
 
 def _milliseconds_text(seconds: float) -> str:
@@ -142,9 +204,7 @@ def _print_facts(name: str, result: Result, label: str, *, verbose: bool) -> Non
     if verbose:
         for node in result.seen.placed.nodes:
             _terminal.print_row("", f"{node.provider}  {node.op}  {node.name}")
-    _terminal.print_row("", f"outputs: {read_back_text(result.seen.read_back)} read back")
-    if result.seen.peak_memory is not None:
-        _terminal.print_row("", f"memory: {result.seen.peak_memory / _MIB:.0f} MiB at the peak")
+    _terminal.print_row("", f"read back: {read_back_text(result.seen.read_back)} of outputs")
 
 
 def _claim_text(claim: Claim) -> str:

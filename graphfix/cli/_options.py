@@ -189,9 +189,30 @@ class _EpChoice(click.Choice[str]):
         return super().convert(value, param, ctx)
 
 
-def ep_option(choices: Sequence[str], default: str, text: str) -> Callable[[F], F]:
+class _EpChoices(_EpChoice):
+    """One provider, or several with commas: ``cpu,dml,webgpu``."""
+
+    def convert(  # type: ignore[override]
+        self,
+        value: str | tuple[str, ...],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str | tuple[str, ...]:
+        """Return the provider, or a tuple of several without repetitions."""
+        if isinstance(value, tuple):
+            return value
+        places = [super(_EpChoices, self).convert(x, param, ctx) for x in value.split(",")]
+        if len(places) > 1 and "auto" in places:
+            self.fail("auto is one provider; name those that are compared.", param, ctx)
+        return places[0] if len(places) == 1 else tuple(dict.fromkeys(places))
+
+
+def ep_option(
+    choices: Sequence[str], default: str, text: str, *, several: bool = False
+) -> Callable[[F], F]:
     """Return the option ``--ep``: where something runs."""
-    return click.option("--ep", type=_EpChoice(choices), default=default, help=text)
+    kind = (_EpChoices if several else _EpChoice)(choices)
+    return click.option("--ep", type=kind, default=default, help=text)
 
 
 ep = ep_option(

@@ -13,6 +13,7 @@ from graphfix.providers.table import EVERYWHERE
 
 if TYPE_CHECKING:
     from graphfix.core import Pass
+    from graphfix.providers.table import Ep
     from graphfix.runtime.python import Wanted
 
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     [*EVERYWHERE, "auto"],
     "auto",
     "Where to run. auto (default): DirectML, or the CPU where there is none, and each line says "
-    "so. dml, webgpu, cuda: there, or exit code 2 and how to get it.",
+    "so. dml, webgpu, cuda: there, or exit code 2 and how to get it. Several with commas, as "
+    "cpu,dml: side by side, without those that are unavailable.",
+    several=True,
 )
 @_options.dims_option(
     "T=500", "The size of a symbolic dim to time at; may be given for several dims."
@@ -69,7 +72,7 @@ if TYPE_CHECKING:
 @_options.verbose
 def bench(
     models: tuple[str, ...],
-    ep: Wanted,
+    ep: Wanted | tuple[Ep, ...],
     dims: _options.Sizes | None,
     other: _options.Sizes | None,
     fixed: bool,
@@ -88,9 +91,11 @@ def bench(
 ) -> int:
     """Time models side by side.
 
-    Phases: making the session, first run, steady runs, another shape, and back. Models alternate,
-    one process at a time, in random order; ratios compare processes. If A differs measurably from
-    its own copy, no ratio is reported. Each model is timed with symbolic and with fixed dims.
+    Phases: making the session, first run, first run at a new length, steady runs, another shape,
+    and back; and the peak memory of a process. Models alternate, one process at a time, in random
+    order; ratios compare processes. If A differs measurably from its own copy, no ratio is
+    reported. Each model is timed with symbolic and with fixed dims. With several providers, A is
+    the first model on the first of them.
 
     Exit code 1 if a model does not run, or its outputs differ from the first model's on the CPU.
     """
@@ -101,6 +106,8 @@ def bench(
             raise click.UsageError(
                 "--ship DIR takes --against MODEL, no other models, no --report."
             )
+        if isinstance(ep, tuple):
+            raise click.UsageError("--ship DIR is timed on one provider: name one with --ep.")
         return run_stream_bench(
             ship, against, ep, clips=clips, lengths=lengths, processes=processes, as_json=as_json
         )
@@ -112,7 +119,8 @@ def bench(
         from graphfix.benchmark.bench import bench as measure
         from graphfix.runtime.python import choose_provider
 
-        choose_provider(ep)  # before a model is read
+        if isinstance(ep, str):
+            choose_provider(ep)  # before a model is read
         from graphfix.core import feeds_after, read_outputs
 
         passes = [_passes_since(models[0], model) for model in models]
@@ -145,7 +153,7 @@ def bench(
         return 0
     bad = next(x for x in result.models if not x.ok)
     reason = next(x.failure for x in bad.results.values() if x.failure)
-    return _terminal.report_failure(f"{bad.model}: {reason}")
+    return _terminal.report_failure(f"{result.name_of(bad)}: {reason}")
 
 
 def _passes_since(first: str, model: str) -> list[Pass]:

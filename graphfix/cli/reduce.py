@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     default="",
     help="Passes that spoil the model: then it fails where they change what it computes.",
 )
+@click.option(
+    "--original",
+    metavar="MODEL",
+    help="The model before a repair: then it fails where it computes something else.",
+)
 @click.option("--feeds", metavar="FILE.npz", help="The inputs with which it fails, by name.")
 @_options.dims_option("T=7,40", "Sizes to try; may be given for several dims.")
 @_options.tolerance_option("--atol", text="Largest difference that is no failure; 1e-4 by default.")
@@ -55,6 +60,7 @@ def reduce(
     model: str,
     ep: Ep,
     passes: str,
+    original: str | None,
     feeds: str | None,
     dims: _options.Sizes | None,
     atol: float | None,
@@ -80,14 +86,16 @@ def reduce(
     from graphfix.reducing.reduction import reduce as reduced
     from graphfix.runtime.python import require_provider
 
-    for file in output_files(target):
-        refuse_overwrite([Path(model)], file, [feeds, *_options.plugin_files()])
+    read_files = [Path(x) for x in (model, original) if x]
+    for file in output_files(target, with_original=original is not None):
+        refuse_overwrite(read_files, file, [feeds, *_options.plugin_files()])
     require_provider(ep)
     tolerance = _options.build_tolerance(atol)
     with _terminal.show_progress(quiet=as_json) as tell:
         reduction = reduced(
             model,
             ep=ep,
+            original=original,
             feeds=feeds,
             dims=dims,
             passes=passes or (),
@@ -104,4 +112,6 @@ def reduce(
     _terminal.print_rows(reduction.rows())
     _terminal.print_row("inputs", str(files[1]))
     _terminal.print_row("report", str(files[2]))
+    if original is not None:
+        _terminal.print_row("original", str(files[3]))
     return 0

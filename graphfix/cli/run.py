@@ -56,7 +56,8 @@ if TYPE_CHECKING:
 @click.option(
     "--kernels/--no-kernels",
     default=None,
-    help="Count the kernels per run on DirectML before and after. Default: if it is verified.",
+    help="Count the kernels per run on DirectML, or where --ep says, before and after. Default: if "
+    "it is verified.",
 )
 @click.option(
     "--budget",
@@ -253,12 +254,15 @@ def _search_less_for_garbage(*, verifies: bool) -> None:
 def _write_page(page: Path, model: str, report: Report, *, quiet: bool) -> None:
     """Write the page about a repaired model, with what runs where before and after."""
     from graphfix.job import planning
+    from graphfix.providers.table import PROVIDERS
     from graphfix.show.html import write_page
 
     files = {"before": model, "after": report.output}
     with _terminal.show_progress(quiet=quiet) as tell:
-        tell("planning for DirectML")
-        strips = {when: planning.placement_strip(file) for when, file in files.items() if file}
+        tell(f"planning for {PROVIDERS[report.ep].label}")
+        strips = {
+            when: planning.placement_strip(file, report.ep) for when, file in files.items() if file
+        }
     names = {
         "source": _page.display_name(model),
         "output": report.output and _page.display_name(report.output),

@@ -241,7 +241,8 @@ def _kernels_text(container: Container) -> str:
     before, after = container.kernels["before"], container.kernels["after"]
     if before is None or after is None:
         return "not predicted: ONNX Runtime does not load it here"
-    return kernels_text(*({**x, "directml": x["dispatches"]} for x in (before, after)))
+    first, second = ({**x, "directml": x["dispatches"]} for x in (before, after))
+    return kernels_text(first, second)
 
 
 def _size_text(size: int) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from graphfix.cli import _options, _terminal
+from graphfix.providers.table import EVERYWHERE
 from graphfix.wording import plural
 
 if TYPE_CHECKING:
@@ -26,10 +27,10 @@ _INTERRUPTED = 130
     help="The models: folders with a model.toml, or plain .onnx files. Default: models.",
 )
 @_options.ep_option(
-    ["cpu", "dml"],
+    EVERYWHERE,
     "cpu",
-    "Where repaired models run: on the CPU (default), or on DirectML, where the originals are "
-    "tried, too.",
+    "Where repaired models run: on the CPU (default), or on DirectML, WebGPU or CUDA, where the "
+    "originals are tried, too.",
 )
 @click.option("-j", "--jobs", type=int, default=1, help="How many models at a time; 1 by default.")
 @click.option(

@@ -8,6 +8,7 @@ from typing import TypedDict
 from graphfix.core import Change, Finding, Safety, weakest_promise
 from graphfix.probing.padded import PaddedVerdict
 from graphfix.proof.verdict import Verdict
+from graphfix.providers.table import PROVIDERS, DeviceEp
 from graphfix.version import __version__
 from graphfix.wording import Proof, Row, kernels_text, plural, reason_lines, row_lines, wrap_text
 
@@ -16,7 +17,7 @@ SCHEMA = 1
 ROUNDS = 5
 
 Kernels = dict[str, dict[str, int] | None]
-"""``before`` and ``after``: all kernels per run, those on DirectML and on the CPU, the copies
+"""``before`` and ``after``: all kernels per run, those on the provider and on the CPU, the copies
 between them, and how many are recompiled at another length; None for a model that ONNX Runtime
 does not load."""
 
@@ -111,9 +112,12 @@ class Report(Proof):
         source: The input file, if there was one.
         output: The file that was written, or None.
         verdict: What verification found, or None.
-        kernels: The kernels per run on DirectML before and after, as predicted
+        ep: The provider that is predicted: DirectML unless the model was proved on another that
+            graphfix knows.
+        provider: What it is called, with its version if one was named.
+        kernels: The kernels per run there before and after, as predicted
             (:func:`graphfix.job.planning.count_kernels`), or None if they were not counted.
-        directml: What ``graphfix check`` finds before and after, as
+        hazards: What ``graphfix check`` finds before and after, as
             :meth:`graphfix.job.remaining_findings.HazardComparison.to_json` has it, or None if
             kernels were not counted.
         padded: The result of the padded check, of a model that got an input of lengths, or None.
@@ -137,8 +141,10 @@ class Report(Proof):
     verdict: Verdict | None = field(default=None)
     memory: dict[str, int | None] | None = field(default=None)
     padded: PaddedVerdict | None = field(default=None)
+    ep: DeviceEp = "dml"
+    provider: str = PROVIDERS["dml"].label
     kernels: Kernels | None = field(default=None)
-    directml: Hazards | None = field(default=None)
+    hazards: Hazards | None = field(default=None)
     left: tuple[FailedRepair, ...] = ()
     kept: tuple[CostlyPass, ...] = ()
     searched: str = ""
@@ -194,8 +200,8 @@ class Report(Proof):
         return [x for y in self.passes if not self.changed or y.advice for x in y.skips]
 
     def rows(self, *, verbose: bool = False) -> list[Row]:
-        """Return rows on DirectML, kernels, numbers, repairs, and skipped places."""
-        rows = self._directml_rows()
+        """Return rows on the provider, kernels, numbers, repairs, and skipped places."""
+        rows = self._provider_rows()
         if self.verdict is not None:
             rows += self.verdict.rows(verbose=verbose)
         elif self.output is not None:
@@ -214,18 +220,21 @@ class Report(Proof):
             rows.append(Row("skipped", f"{plural(skip_count, 'place')}{more}"))
         return rows
 
-    def _directml_rows(self) -> list[Row]:
-        """Return what is predicted for DirectML; first what is worse than in the original."""
+    def _provider_rows(self) -> list[Row]:
+        """Return what is predicted for the provider; first what is worse than in the original."""
         rows = []
         if self.worse:
-            text = f"on DirectML than the original, predicted: {self.worse}"
+            text = f"on {self.provider} than the original, predicted: {self.worse}"
             rows.append(Row("worse", text, "yellow"))
-        if self.directml is not None:
-            failing = self.directml["after"]["error"]
-            rows.append(Row("DirectML", self.on_directml, "red" if failing else ""))
+        if self.hazards is not None:
+            failing, label = self.hazards["after"]["error"], PROVIDERS[self.ep].label
+            version = self.provider.removeprefix(label)
+            text = self.on_provider + (f" for{version}" if version else "")
+            rows.append(Row(label, text, "red" if failing else ""))
         if self.kernels is not None:
             before, after = (self.kernels[x] or {} for x in ("before", "after"))
-            rows.append(Row("kernels", kernels_text(before, after)))
+            last = "recompiled" if PROVIDERS[self.ep].recompiles else "copies"
+            rows.append(Row("kernels", kernels_text(before, after, PROVIDERS[self.ep].label, last)))
         return rows
 
     def _repairs_row(self) -> Row:
@@ -248,14 +257,14 @@ class Report(Proof):
 
     @property
     def worse(self) -> str:
-        """Return what DirectML would have more of than with the original, or an empty string.
+        """Return what the provider has more of than with the original, or an empty string.
 
         More kernels are not worse than an error: an original with one does not run right.
         """
         counts = []
         repairs_error = False
-        if self.directml is not None:
-            errors = (self.directml["before"]["error"], self.directml["after"]["error"])
+        if self.hazards is not None:
+            errors = (self.hazards["before"]["error"], self.hazards["after"]["error"])
             counts.append(("errors", *errors))
             repairs_error = errors[1] < errors[0]
         before, after = (self.kernels or {}).get("before"), (self.kernels or {}).get("after")
@@ -265,12 +274,12 @@ class Report(Proof):
         return ", ".join(f"{kind} {a} -> {b}" for kind, a, b in counts if b > a)
 
     @property
-    def on_directml(self) -> str:
+    def on_provider(self) -> str:
         """Return what ``graphfix check`` says of the result, or an empty string if not asked."""
-        if self.directml is None:
+        if self.hazards is None:
             return ""
-        before = _directml_text(self.directml["before"], self.directml["had"])
-        after = _directml_text(self.directml["after"], self.directml["left"])
+        before = _hazards_text(self.hazards["before"], self.hazards["had"])
+        after = _hazards_text(self.hazards["after"], self.hazards["left"])
         return f"{after if before == after else f'{before} -> {after}'}, predicted"
 
     def to_json(self) -> dict[str, object]:
@@ -291,8 +300,8 @@ def endless_rows(passes: Iterable[str]) -> list[Row]:
     return [Row("unsettled", text, "yellow")]
 
 
-def _directml_text(counts: dict[str, int], findings: Sequence[dict[str, str]]) -> str:
-    """Return whether a model runs on DirectML, by its findings, with the first error."""
+def _hazards_text(counts: dict[str, int], findings: Sequence[dict[str, str]]) -> str:
+    """Return whether a model runs on the provider, by its findings, with the first error."""
     first = next((x for x in findings if x["severity"] == "error"), None)
     if first is None:
         return "runs"

@@ -10,6 +10,9 @@ from graphfix.facts.symbolic.expressions import Dim
 from graphfix.files.prepare import normalize_domain
 from graphfix.graph.dims import as_identifier, dim_names, is_expression, is_nameless
 
+ENTRIES = "entries"
+"""What the number of valid entries of a buffer is called, which no dim is by itself."""
+
 
 def clone_for_renaming(model: ir.Model) -> ir.Model:
     """Return a copy to rename dims in, with local functions inlined and weights shared.
@@ -32,9 +35,9 @@ def clone_for_renaming(model: ir.Model) -> ir.Model:
 def rename_dims(model: ir.Model) -> dict[str, str]:
     """Rename every symbolic dim of the inputs to an identifier; return new name -> old name.
 
-    An expression such as ``past + 1`` stays one if its symbols are dims by themselves; a name
-    such as ``batch-size`` only looks like one. Keywords of Python, such as ``lambda``, and letters
-    outside ASCII are no names in an expression either.
+    An expression such as ``past + 1`` stays one if its symbols are dims by themselves, or the
+    entries of a buffer; a name such as ``batch-size`` only looks like one. Keywords of Python, such
+    as ``lambda``, and letters outside ASCII are no names in an expression either.
     """
     dims = [d for v in model.graph.inputs for d in v.shape or () if not is_nameless(d)]
     plain_names = {str(d) for d in dims if _is_plain(str(d))}
@@ -55,7 +58,7 @@ def _rename_dim(dim: Dim, fallback: str, plain_names: set[str], names: dict[str,
         return ir.SymbolicDim(fallback)
     if isinstance(dim, int) or dim.value is None or _is_plain(dim.value):
         return dim
-    if is_expression(dim, plain_names):
+    if is_expression(dim, {*plain_names, ENTRIES}):
         return dim
     new = as_identifier(dim.value)
     if not _is_plain(new):

@@ -14,12 +14,15 @@ from typing import Literal
 import numpy as np
 import onnx_ir as ir
 
+from graphfix import ops
 from graphfix.facts.shapes import Shapes, shapes_of
 from graphfix.facts.symbolic.expressions import Dim, symbols_of
 from graphfix.feeds.full_scale import FullScale, find_full_scale
+from graphfix.feeds.graph_uses import cast_type
 from graphfix.feeds.index_range import Dims, IndexRange, find_index_range
 from graphfix.feeds.input_trace import Clues, collect_clues
 from graphfix.feeds.number_uses import NO_USES, NumberUses, find_number_uses
+from graphfix.graph.walks import reachable_from
 from graphfix.lengths.length_input import LengthInput
 
 Kind = Literal[
@@ -144,7 +147,7 @@ def _role_of(
     if value.dtype == ir.DataType.BOOL:
         return _role_of_bool(value, clues)
     if value.dtype in _FLOATS:
-        return _role_of_float(value, clues)
+        return _float_as_indices(value, clues, dims) or _role_of_float(value, clues)
     table = find_index_range(value, dims)
     return _role_of_int(value, clues, table, counts_entries=counts_entries)
 
@@ -190,6 +193,25 @@ def _role_of_float(value: ir.Value, clues: Clues) -> Role:
         return role
     span = clues.span if _has_one_per_row(value) else None
     return Role("data", "floating point", span=span, full_scale=find_full_scale(value))
+
+
+def _float_as_indices(value: ir.Value, clues: Clues, dims: Dims) -> Role | None:
+    """Return the role of ids that are fed as floats, which Keras exports so, or None.
+
+    They are cast to integers before anything is computed with them: numbers that a graph scales
+    and rounds into indices, such as a pitch, are data.
+    """
+    moved = reachable_from(
+        [value], lambda x: (y.outputs[0] for y, _ in x.uses() if y in ops.MOVES_ELEMENTS)
+    )
+    types = {cast_type(y) for x in moved for y, _ in x.uses() if y in ops.CASTS}
+    if not any(to is not None and to.is_integer() for to in types):
+        return None
+    table = find_index_range(value, dims)
+    # A mask that chooses one of two rows is a mask.
+    if table is None or (clues.masks and table.high <= 2):
+        return None
+    return _role_of_indices(value, clues, table)
 
 
 def _float_as_addend(value: ir.Value, clues: Clues) -> Role | None:

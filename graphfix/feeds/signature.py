@@ -24,6 +24,7 @@ from graphfix.feeds.forced_dims import fix_forced_dims, group_rules
 from graphfix.feeds.input import Input, all_symbols, single_symbol, size_of_dim, symbols
 from graphfix.feeds.number_uses import find_number_uses
 from graphfix.feeds.roles import UNUSED, Role, roles_of
+from graphfix.feeds.states import find_states
 from graphfix.graph.dims import find_input_axis
 from graphfix.lengths.length_input import LengthInput
 from graphfix.runtime.port import Array
@@ -79,7 +80,7 @@ class Signature:
         self._source, self._length_input = model, length_input
         roles = roles_of(self.model, lambda: self.shapes)
         self.unused = [name for name, role in roles.items() if role.why == UNUSED]
-        roles = _override_length_role(roles, length_input)
+        roles = _as_states(_override_length_role(roles, length_input), self.model)
         fed = [v for v in self.model.graph.inputs if v.name not in self.constants]
         inputs = [_make_input(v, roles) for v in fed if v.name in roles]
         self.defaults = {
@@ -272,6 +273,19 @@ def _override_length_role(
     if length_input is None or role is None or (role.kind == length_input.kind and role.sure):
         return dict(roles)
     return {**roles, length_input.input: Role(length_input.kind, "a repair takes it for that")}
+
+
+def _as_states(roles: Mapping[str, Role], model: ir.Model) -> dict[str, Role]:
+    """Return the roles; what is no sure mask is data where an output continues it.
+
+    Scales of a quantized cache are multiplied with it, as a mask is.
+    """
+    masks = {name for name, x in roles.items() if x.kind == "mask" and not x.sure}
+    states = {x.input for x in find_states(model)} if masks else set()
+    return {
+        name: Role("data", "an output continues it") if name in masks & states else role
+        for name, role in roles.items()
+    }
 
 
 def _small_defaults(model: ir.Model) -> dict[str, Array]:

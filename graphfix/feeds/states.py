@@ -6,9 +6,10 @@ in a graph says which input belongs to which output; exporters say it in names, 
 all other words are a pair, if types and shapes agree too.
 """
 
+import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -32,6 +33,10 @@ _NEXT_WORDS = frozenset({"new", "next", "updated", "present"})
 _STATES = frozenset(
     {"past", "present", "prev", "previous", "cache", "caches", "cached", "state", "states"}
     | {"mem", "memory", "memories", "buf", "buffer", "context"}
+)
+# Numbers of how much came before; an output of the same name is the next one.
+_COUNTERS = frozenset(
+    {"offset", "pos", "position", "processed", "seen", "step", "counter", "count", "index"}
 )
 # Words that only say that something is a state; a stem may lack them on one side.
 _KINDS = frozenset({"cache", "state"})
@@ -73,6 +78,7 @@ def find_states(model: ir.Model) -> tuple[StatePair, ...]:
     if not any(map(_is_content, _without(inputs, output_by_input))):
         # Nothing would be left to feed, so that what is not called a state is the content.
         output_by_input = {k: x for k, x in output_by_input.items() if is_state_name(k)}
+    output_by_input |= _pair_by_affix(inputs, outputs, output_by_input)
     output_by_input |= _pair_in_order(
         [x for x in _without(inputs, output_by_input) if is_state_name(_name_of(x))],
         [x for x in _without(outputs, output_by_input.values()) if is_state_name(_name_of(x))],
@@ -96,9 +102,12 @@ def find_states_by_shape(
         outputs: The outputs of the model, with the shapes that are inferred for them.
     """
     known = {name for x in states for name in (x.input, x.output)}
+    # Where names tell some states, the first input and output are what the model is for: a frame,
+    # and the frame that is predicted.
+    ends = {x[0].name for x in (_free_inputs(model), outputs) if x} if known else set()
     inputs, outputs = _without(_free_inputs(model), known), _without(outputs, known)
     pairs = _pair_by_growth(inputs, outputs)
-    grown = {x.name for pair in pairs for x in pair}
+    grown = {x.name for pair in pairs for x in pair} | ends
     pairs += _pair_by_kind(_without(inputs, grown), _without(outputs, grown))
     # Embeddings of one entry look like the hidden state that comes out.
     has_content = _has_content(model, _without(inputs, {before.name for before, _ in pairs}))
@@ -236,6 +245,33 @@ def _pair_by_name(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> di
     return output_by_input
 
 
+def _pair_by_affix(
+    inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], known: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the pairs that are named as known states are: ``out_`` in front of the input's name.
+
+    They are floats, and not the first input, which is what a model is fed.
+    """
+    affixes = {
+        tuple(output.split(name))
+        for name, output in known.items()
+        if output != name and output.count(name) == 1
+    }
+    outputs_by_name = {x.name or "": x for x in outputs if x.name not in known.values()}
+    pairs = {}
+    for value, (before, after) in itertools.product(inputs[1:], sorted(affixes)):
+        output = outputs_by_name.get(f"{before}{value.name}{after}")
+        if (
+            output is not None
+            and value.name not in known
+            and value.dtype is not None
+            and value.dtype.is_floating_point()
+            and _can_feed(value, output)
+        ):
+            pairs[value.name or ""] = output.name or ""
+    return pairs
+
+
 def _is_continued(value: ir.Value, output: ir.Value, inputs: Sequence[ir.Value]) -> bool:
     """Return whether an output of the same stem is the next of an input, and not made of it."""
     name = _name_of(value)
@@ -243,9 +279,25 @@ def _is_continued(value: ir.Value, output: ir.Value, inputs: Sequence[ir.Value])
         return False
     if is_state_name(name):
         return True
+    if not _has_own_dims(value, output, inputs):
+        return False
+    if _is_number_of_stream(value):
+        return True
     words = {*_split_words(_name_of(output))}
     says_next = bool(words & _NEXT_WORDS) or any(x.isdigit() for x in _state_stem(name))
-    return says_next and _has_own_dims(value, output, inputs) and not _indexes_table(value)
+    return says_next and not _indexes_table(value)
+
+
+def _is_number_of_stream(value: ir.Value) -> bool:
+    """Return whether an input is one number, or one a row, that goes from step to step.
+
+    A float, as a gain, or a count of what came before; a length is of what is fed.
+    """
+    if value.shape is None or len(value.shape) > 1:
+        return False
+    words = {y for x in _split_words(value.name or "") for y in (x, x.removesuffix("s"))}
+    is_float = value.dtype is not None and value.dtype.is_floating_point()
+    return bool(words & _COUNTERS) or (is_float and not _is_content(value))
 
 
 def _is_content(value: ir.Value) -> bool:

@@ -174,7 +174,7 @@ def _findings_of(pass_or_rule: Check, model: ir.Model, view: View, ep: Ep) -> It
         return
     matched = _repairs_by_place(pass_or_rule, model)
     for site in (
-        pass_or_rule.find_hazards(view)
+        pass_or_rule.find_hazards_on(view, ep)
         if isinstance(pass_or_rule, Rule)
         else pass_or_rule.sites(model)
     ):

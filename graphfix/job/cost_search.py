@@ -31,7 +31,7 @@ from graphfix.providers.plan import ProviderPlan
 from graphfix.providers.table import PROVIDERS, DeviceEp
 from graphfix.wording import plural
 
-TRIES = 12
+TRIES = 8
 """How many models are made at most."""
 
 _REPAIRS = "it repairs what is wrong or fails there"
@@ -186,19 +186,24 @@ class _CostSearch:
                 growth[report.spec] = growth.get(report.spec, 0) + _added_nodes(report)
         makers = self._makers_of_steps(trial)
         passes = {x.spec(): x for x in self._chosen if isinstance(x, Pass) and x.spec() in growth}
-        for spec in sorted(passes, key=lambda x: -growth[x]):
+        varied = {spec for spec, x in passes.items() if any(True for _ in x.cheaper())}
+        for spec in sorted(passes, key=lambda x: (x not in varied, -growth[x])):
             may_leave = spec in self._task.profile_passes and spec not in trial.left
-            if may_leave and (growth[spec] > 0 or passes[spec].name in makers):
+            if may_leave and (spec in varied or growth[spec] > 0 or passes[spec].name in makers):
                 yield passes[spec]
 
     def _makers_of_steps(self, trial: _Trial) -> set[str]:
-        """Return the passes that made what runs on the CPU or is copied, if more does so."""
-        kinds = []
-        if trial.counts.cpu > self._original.cpu:
-            kinds.append("cpu")
-        if trial.counts.copies > self._original.copies:
-            kinds.append("copy")
-        names = [x.name.split(" ") for x in trial.plan.steps if x.on in kinds]
+        """Return the passes that made kernels or copied tensors, where there are more than before.
+
+        How many nodes a pass adds tells little: it may take away shape arithmetic of the CPU.
+        """
+        own, before = trial.counts, self._original
+        kinds = {
+            "cpu": own.cpu > before.cpu,
+            "copy": own.copies > before.copies,
+            self._provider: own.device > before.device or own.recompiled > before.recompiled,
+        }
+        names = [x.name.split(" ") for x in trial.plan.steps if kinds.get(x.on)]
         return {trial.makers[x] for words in names for x in words if x in trial.makers}
 
     def _try_without(self, suspect: Pass, best: _Trial) -> tuple[_Trial | None, str]:

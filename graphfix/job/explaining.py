@@ -96,12 +96,13 @@ class Explanation(Displayable):
 
 
 @raises_own_errors
-def explain(name: str, model: ModelLike | None = None) -> Explanation:
+def explain(name: str, model: ModelLike | None = None, *, ep: str = "dml") -> Explanation:
     """Explain a pass, a profile, a rule or an error.
 
     Args:
         name: A name, a code such as ``8007023E``, or the line that was printed.
         model: A model, to find the nodes in it that cause the error, or that the pass repairs.
+        ep: Where the model is to run, as :func:`graphfix.check` takes it.
 
     Raises:
         UsageError: Nothing is known of that.
@@ -110,15 +111,18 @@ def explain(name: str, model: ModelLike | None = None) -> Explanation:
     if not isinstance(name, str):
         raise UsageError(f"{name!r}: give the name of a pass or a rule, or an error, as text")
     if (code := hresult.find_code(name)) is not None:
-        return _explain_code(code, name, None if model is None else as_model(model))
+        return _explain_code(code, name, None if model is None else as_model(model), ep)
     if hresult.is_error_text(name):
         known_codes = ", ".join(x.key for x in hresult.CODES)
         raise UsageError(
             f"nothing is known of the error {one_line(name)}; known are {known_codes}. graphfix "
-            "check MODEL says what is known to fail, graphfix verify MODEL MODEL --ep dml runs it"
+            f"check MODEL --ep {ep} says what is known to fail, graphfix verify MODEL MODEL "
+            f"--ep {ep} runs it"
         )
     explanation = _explain_name(name)
-    return explanation if model is None else replace(explanation, findings=check(model, name))
+    return (
+        explanation if model is None else replace(explanation, findings=check(model, name, ep=ep))
+    )
 
 
 def _explain_name(name: str) -> Explanation:
@@ -164,7 +168,7 @@ def _explain_manual(manual: Manual | RuleManual, about: str) -> Explanation:
     return Explanation(f"{manual.name} ({about})", summary, tuple(sections), data=data)
 
 
-def _explain_code(code: ErrorCode, text: str, model: ir.Model | None) -> Explanation:
+def _explain_code(code: ErrorCode, text: str, model: ir.Model | None, ep: str) -> Explanation:
     node_name = hresult.node_named_in(text)
     found_by = (f" Found by: {', '.join(x.rules)}." if x.rules else "" for x in code.causes)
     causes = [f"- {x.text} ({x.source}).{y}" for x, y in zip(code.causes, found_by, strict=True)]
@@ -173,7 +177,7 @@ def _explain_code(code: ErrorCode, text: str, model: ir.Model | None) -> Explana
     findings, hint = None, f"What it is in a model: graphfix explain {code.key!r} MODEL"
     if model is not None:
         sections += _sections_about(model, code, node_name)
-        findings, hint = None if code.at_fault else _find_causes(model, code), ""
+        findings, hint = None if code.at_fault else _find_causes(model, code, ep), ""
     data = {**asdict(code), "node": node_name}
     title = f"{code.key} ({code.title})"
     return Explanation(title, code.meaning, tuple(sections), findings, hint, data)
@@ -190,10 +194,10 @@ def _sections_about(model: ir.Model, code: ErrorCode, node_name: str | None) -> 
         yield Section("In this model", f"Nothing: the {code.at_fault} is at fault.")
 
 
-def _find_causes(model: ir.Model, code: ErrorCode) -> Findings:
-    """Return what the rules of an error find in a model, errors first."""
+def _find_causes(model: ir.Model, code: ErrorCode, ep: str) -> Findings:
+    """Return what the rules of an error find in a model on a provider, errors first."""
     names = dict.fromkeys(name for cause in code.causes for name in cause.rules)
-    looked = check(model, ",".join(names)) if names else Findings()
+    looked = check(model, ",".join(names), ep=ep) if names else Findings()
     findings = Findings(x for x in looked if x.fix is not None or x.severity == "error")
     findings.sort(key=lambda x: x.severity != "error")
     return findings

@@ -1,4 +1,4 @@
-"""The kernels and findings on DirectML before and after, for the report."""
+"""The kernels and findings on a provider before and after, for the report."""
 
 import dataclasses
 
@@ -9,6 +9,8 @@ from graphfix.engine.report import Report
 from graphfix.files import io, weights
 from graphfix.job.rounding_search import has_rounded
 from graphfix.job.task import Task
+from graphfix.providers.table import predicted_provider
+from graphfix.providers.versions import named_label
 
 # Above this share of their size, weights count as unchanged.
 _SMALLER = 0.99
@@ -17,7 +19,9 @@ _SMALLER = 0.99
 def add_kernel_counts(
     task: Task, report: Report, model: ir.Model, before: ir.Model | None
 ) -> Report:
-    """Return the report with kernels and findings on DirectML before and after.
+    """Return the report with kernels and findings on the provider before and after.
+
+    On DirectML where the task runs on the CPU: that is what models are repaired for.
 
     Args:
         task: The task.
@@ -33,11 +37,13 @@ def add_kernel_counts(
 
     task.tell("counting kernels")
     after = model if report.changed else before
-    kernels = planning.count_kernels(before, after, always=bool(task.kernels))
+    ep = predicted_provider(task.ep)
+    kernels = planning.count_kernels(before, after, ep, always=bool(task.kernels))
     if kernels is None:
         return report
-    hazards = remaining_findings.compare_hazards(before, [after]).to_json()
-    return dataclasses.replace(report, kernels=kernels, directml=hazards)
+    hazards = remaining_findings.compare_hazards(before, [after], ep).to_json()
+    provider = named_label(ep)
+    return dataclasses.replace(report, kernels=kernels, hazards=hazards, ep=ep, provider=provider)
 
 
 def why_rounding_is_no_gain(task: Task, report: Report, model: ir.Model) -> str:

@@ -29,7 +29,7 @@ from graphfix.job.checking import check
 from graphfix.providers.directml.plan import DirectMLPlanner
 from graphfix.providers.plan import Planner, ProviderPlan
 from graphfix.providers.read_back import bytes_read_back
-from graphfix.providers.table import DeviceEp
+from graphfix.providers.table import PROVIDERS, DeviceEp
 from graphfix.providers.webgpu.plan import WebGPUPlanner
 from graphfix.runtime.load_check import lacks_kernel
 from graphfix.runtime.optimizer import Optimizer
@@ -116,21 +116,24 @@ _TOO_MANY = 20_000
 """Nodes above which kernels are not counted unless asked for: it would take half a minute."""
 
 
-def count_kernels(before: ir.Model, after: ir.Model, *, always: bool = False) -> Kernels | None:
+def count_kernels(
+    before: ir.Model, after: ir.Model, ep: DeviceEp = "dml", *, always: bool = False
+) -> Kernels | None:
     """Predict the kernels per run before and after; None if that would take too long.
 
     Args:
         before: The model as it was given.
         after: The model after passes, or the same object; one that ONNX Runtime rejects has no
             kernels.
+        ep: The provider.
         always: Whether to count however long it takes.
     """
     if not always and local_functions.count_inlined_nodes(before) > _TOO_MANY:
         return None
-    original_kernels = kernels_per_run(before)
+    original_kernels = kernels_per_run(before, ep)
     return {
         "before": original_kernels,
-        "after": original_kernels if after is before else kernels_per_run(after),
+        "after": original_kernels if after is before else kernels_per_run(after, ep),
     }
 
 
@@ -156,25 +159,24 @@ def plan_or_none(model: ir.Model, ep: DeviceEp = "dml") -> ProviderPlan | None:
 
 def kernels_of_plan(prediction: ProviderPlan) -> dict[str, int]:
     """Return the kernels per run as :func:`kernels_per_run` does."""
-    name = {"dml": "directml"}.get(prediction.ep, prediction.ep)
-    on = {name: prediction.on_device, "cpu": prediction.steps_on("cpu")}
+    on = {PROVIDERS[prediction.ep].key: prediction.on_device, "cpu": prediction.steps_on("cpu")}
     counts = {"copies": prediction.steps_on("copy"), "recompiled": prediction.recompiled}
     return {"all": sum(on.values()), **on, **counts}
 
 
-def placement_strip(path: str | Path) -> list[tuple[str, int]]:
+def placement_strip(path: str | Path, ep: DeviceEp = "dml") -> list[tuple[str, int]]:
     """Return where the nodes of a file run, in order: where, and how many in a row."""
     try:
-        places = plan(path).places
+        places = plan(path, ep=ep).places
     except ModelError:
         return []
     return [(where, len([*group])) for where, group in groupby(x.where for x in places)]
 
 
-def plan_summary(path: str | Path) -> dict[str, object] | None:
+def plan_summary(path: str | Path, ep: DeviceEp = "dml") -> dict[str, object] | None:
     """Return the plan of a file in numbers; None where ONNX Runtime rejects the model."""
     try:
-        data = plan(io.load(path)).to_json()
+        data = plan(io.load(path), ep=ep).to_json()
     except ModelError:
         return None
     return {key: data[key] for key in ("nodes", "run", "open", "dynamic", "notes")}

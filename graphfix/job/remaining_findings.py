@@ -8,19 +8,22 @@ import onnx_ir as ir
 from graphfix.core import Finding, Findings
 from graphfix.engine.report import Hazards
 from graphfix.job import checking
+from graphfix.providers.table import PROVIDERS, DeviceEp
 
 
 @dataclass(frozen=True)
 class HazardComparison:
-    """Errors and warnings on DirectML, before and after; notes are not counted.
+    """Errors and warnings on a provider, before and after; notes are not counted.
 
     Attributes:
         before: The findings in the original.
         after: The findings in any container, each once.
+        ep: The provider.
     """
 
     before: Findings
     after: Findings
+    ep: DeviceEp = "dml"
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -43,21 +46,24 @@ class HazardComparison:
 
     def __str__(self) -> str:
         before, after = (x.line.replace("no hazard", "nothing") for x in (self.before, self.after))
-        return f"on DirectML {before} in the original; {after} left"
+        return f"on {PROVIDERS[self.ep].label} {before} in the original; {after} left"
 
 
-def compare_hazards(original: ir.Model, containers: Iterable[ir.Model]) -> HazardComparison:
+def compare_hazards(
+    original: ir.Model, containers: Iterable[ir.Model], ep: DeviceEp = "dml"
+) -> HazardComparison:
     """Find hazards in the original and in its containers; nothing is run or edited."""
-    before = _hazards_of(original)
-    findings_after = (before if model is original else _hazards_of(model) for model in containers)
+    before = _hazards_of(original, ep)
+    findings_after = (before if x is original else _hazards_of(x, ep) for x in containers)
     return HazardComparison(
         before,
         Findings({(x.rule, x.at): x for findings in findings_after for x in findings}.values()),
+        ep,
     )
 
 
-def _hazards_of(model: ir.Model) -> Findings:
-    return Findings(x for x in checking.check(model) if x.severity != "note")
+def _hazards_of(model: ir.Model, ep: DeviceEp) -> Findings:
+    return Findings(x for x in checking.check(model, ep=ep) if x.severity != "note")
 
 
 def _count_by_severity(findings: Findings) -> dict[str, int]:

@@ -14,8 +14,9 @@ from graphfix.json_types import to_plain
 from graphfix.model_zoo.figures import Json
 from graphfix.model_zoo.recipe import Recipe
 from graphfix.providers.table import Ep
+from graphfix.providers.versions import named_version
 
-SCHEMA = 2
+SCHEMA = 3
 _DECIDES = ("onnx", "onnx-ir", "onnx-shape-inference", "onnxscript", "onnxruntime")
 """Packages that the result depends on."""
 
@@ -23,7 +24,9 @@ _DECIDES = ("onnx", "onnx-ir", "onnx-shape-inference", "onnxscript", "onnxruntim
 def key_of(recipe: Recipe, ep: Ep) -> str:
     """Return a hash of all that a row depends on: files, recipe, source, provider."""
     runs_on = [f"{name} {_package_version(name)}" for name in _DECIDES]
-    digest = hashlib.sha256(f"{SCHEMA} {hash_sources()} {runs_on} {ep}".encode())
+    digest = hashlib.sha256(
+        f"{SCHEMA} {hash_sources()} {runs_on} {ep} {named_version(ep)}".encode()
+    )
     # Without their paths: the same model in another folder is the same model.
     settings = {k: v for k, v in vars(recipe).items() if k not in ("model", "feeds")}
     digest.update(json.dumps(settings, sort_keys=True).encode())

@@ -6,13 +6,13 @@ it of the machine for the day; where it did not, the next model brings its own c
 
 import contextlib
 import json
-import os
 from datetime import date
 from pathlib import Path
 
 from graphfix.benchmark.timing import CONFIDENCE
 from graphfix.files import atomic_file
 from graphfix.model_zoo.figures import Json
+from graphfix.paths import user_cache_folder
 from graphfix.providers.table import Ep
 
 _NO_FILE = (OSError, RuntimeError)
@@ -39,9 +39,4 @@ def save_ratio(ep: Ep, ratio: Json) -> None:
 
 
 def _ratio_file(ep: Ep) -> Path:
-    cache_home = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME")
-    return (
-        (Path(cache_home) if cache_home else Path.home() / ".cache")
-        / "graphfix"
-        / f"clock-{ep}.json"
-    )
+    return user_cache_folder() / f"clock-{ep}.json"

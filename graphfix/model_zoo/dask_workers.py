@@ -35,9 +35,6 @@ AHEAD = 32
 ASKING = "graphfix-asks-dask"
 """The name of the thread in which a scheduler is asked."""
 
-RESOURCE = "dml"
-"""The resource that workers with DirectML are started with: ``--resources dml=1``."""
-
 
 def iter_rows(
     address: str,
@@ -87,7 +84,7 @@ def iter_rows(
                 work or run_at_worker,
                 {**request.to_send(), "sources": cache.hash_sources()},
                 key=f"graphfix-{request.recipe.id}-{request.key}",
-                resources={RESOURCE: 1} if request.ep == "dml" else None,
+                resources=resource_of(request),
                 pure=False,
             )
             sent[future] = request
@@ -103,6 +100,11 @@ def iter_rows(
                 yield future.result()
             else:
                 yield failed_row(request, f"on the cluster: {type(failure).__name__}: {failure}")
+
+
+def resource_of(request: Request) -> dict[str, int] | None:
+    """Return what a worker must have been started with: ``--resources dml=1`` for DirectML."""
+    return None if request.ep == "cpu" else {request.ep: 1}
 
 
 def _call_interruptibly(call: Callable[[], T]) -> T:
@@ -138,7 +140,7 @@ def _warn_of_missing_workers(
 ) -> None:
     if not workers:
         tell("the cluster has no workers yet; waiting for one")
-    elif any(x.ep == "dml" for x in requests):
-        able = sum(RESOURCE in (worker.get("resources") or {}) for worker in workers)
-        if not able:
-            tell(f"no worker was started with --resources {RESOURCE}=1 yet; waiting for one")
+        return
+    for name in dict.fromkeys(name for x in requests for name in resource_of(x) or ()):
+        if not any(name in (worker.get("resources") or {}) for worker in workers):
+            tell(f"no worker was started with --resources {name}=1 yet; waiting for one")

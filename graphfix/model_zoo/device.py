@@ -1,4 +1,4 @@
-"""The stages that run a model on DirectML: does it run and agree, and where does each node run?"""
+"""The stages that run a model on a provider: does it run and agree, where does each node run?"""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from graphfix.model_zoo.figures import PLACED, Json, make_figure
 from graphfix.model_zoo.zoo_job import ZooJob
 from graphfix.proof.allowance import USUAL
 from graphfix.proof.compare import compare
-from graphfix.providers.table import PROVIDERS
+from graphfix.providers.table import PROVIDERS, Ep
 from graphfix.runtime.local_session import Session
 from graphfix.runtime.port import Feeds
 from graphfix.runtime.process import stop_all
@@ -23,11 +23,11 @@ from graphfix.runtime.remote import RemoteSession
 from graphfix.runtime.run_errors import RunError
 
 
-def run_on_directml(job: ZooJob) -> Json:
-    """Run both models on DirectML, and compare them with the original on the CPU."""
+def run_on_device(job: ZooJob) -> Json:
+    """Run both models on the provider, and compare them with the original on the CPU."""
     before = _run_original(job)
-    target = job.after.with_name("directml.onnx")
-    verdict = job.repair_into(target, "dml").verdict
+    target = job.after.with_name("device.onnx")
+    verdict = job.repair_into(target, job.ep).verdict
     target.unlink(missing_ok=True)
     assert verdict is not None
     crashed, worst = bool(verdict.reason), verdict.worst
@@ -39,16 +39,16 @@ def run_on_directml(job: ZooJob) -> Json:
 
 
 def _run_original(job: ZooJob) -> Json:
-    """Run the original on DirectML, at the first sizes that it runs at on the CPU."""
+    """Run the original on the provider, at the first sizes that it runs at on the CPU."""
     worst = 0.0
     cases = _recipe_cases(job)
     with Session(job.before, optimize=False) as cpu_session:
         expected = {case.name: cpu_session.run(case.feeds) for case in cases}
     try:
-        with Session(job.before, ep="dml") as dml_session:
+        with Session(job.before, ep=job.ep) as device_session:
             for case in cases:
-                job.tell(f"as given on DirectML, {case.name}")
-                outputs = dml_session.run(case.feeds)
+                job.tell(f"as given on {PROVIDERS[job.ep].label}, {case.name}")
+                outputs = device_session.run(case.feeds)
                 for name, array in expected[case.name].items():
                     if name in outputs:
                         gap = compare(name, case.name, array, outputs[name], job.tolerance or USUAL)
@@ -68,28 +68,24 @@ def _recipe_cases(job: ZooJob) -> list[Case]:
 
 def profile_placement(job: ZooJob) -> Json:
     """Profile which provider runs each node, in the order they run."""
-    case = _recipe_cases(job)[0]
+    case, device_name = _recipe_cases(job)[0], PROVIDERS[job.ep].ort_name
     sides: dict[str, Json] = {}
     for side, path in (("before", job.before), ("after", job.after)):
-        reason = job.results.get("directml", {}).get(side, {}).get("reason", "")
+        reason = job.results.get("device", {}).get(side, {}).get("reason", "")
         profile = NodePlacement()
         try:
             if not reason:
-                profile = _profile_run(path, add_full_lengths(io.load(path), case.feeds))
+                profile = _profile_run(path, job.ep, add_full_lengths(io.load(path), case.feeds))
         except (ModelError, RunError) as error:
             reason = str(error)
-        on_cpu = sum(x.provider != PROVIDERS["dml"].ort_name for x in profile.nodes)
+        on_cpu = sum(x.provider != device_name for x in profile.nodes)
         counts = {
             "fused-graphs": profile.fused_count,
             "copies": profile.copy_count,
             "cpu-nodes": on_cpu,
         }
         nodes = [
-            {
-                "name": x.name,
-                "op": x.op,
-                "on": "dml" if x.provider == PROVIDERS["dml"].ort_name else "cpu",
-            }
+            {"name": x.name, "op": x.op, "on": job.ep if x.provider == device_name else "cpu"}
             for x in profile.nodes
         ]
         sides[side] = {"error": reason, "nodes": nodes, "counts": {} if reason else counts}
@@ -104,7 +100,7 @@ def profile_placement(job: ZooJob) -> Json:
     }
 
 
-def _profile_run(model: Path, feeds: Feeds) -> NodePlacement:
-    with RemoteSession(model, runner_for("dml"), profile=True) as session:
+def _profile_run(model: Path, ep: Ep, feeds: Feeds) -> NodePlacement:
+    with RemoteSession(model, runner_for(ep), profile=True) as session:
         session.run(feeds)
         return read_placement(session.end_profile())

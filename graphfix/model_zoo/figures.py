@@ -15,7 +15,7 @@ from graphfix.graph.nodes import is_op
 
 Json = dict[str, Any]
 FIGURES = {
-    "crashes": "crashes on DirectML",
+    "crashes": "crashes on the device",
     "worst": "worst difference",
     "padding": "difference by padding",
     "mask-wheres": "mask Wheres",

@@ -9,10 +9,11 @@ from graphfix.wording import group_pairs
 
 _VERDICTS = (
     ("repair", "verdict", "verified", "on the CPU"),
-    ("directml", "after", "directml", "on DirectML"),
+    ("device", "after", "device", ""),
     ("padding", "after", "padded", "in containers"),
 )
-"""The verdicts that must be good: stage and key, and what the gate is called."""
+"""The verdicts that must be good: stage and key, what the gate is called, and where, if not there
+where the models run."""
 
 
 def judge_gates(
@@ -38,7 +39,8 @@ def _general_gates(ep: Ep, stages: Mapping[str, Json]) -> Iterator[Json]:
         yield _gate_result(names[0], False, f"{', '.join(names)}: {error}")
     for stage, part, name, where in _VERDICTS:
         if (verdict := stages.get(stage, {}).get(part)) is not None:
-            yield _gate_result(name, bool(verdict["ok"]), f"{where}: {verdict['summary']}")
+            place = where or f"on {PROVIDERS[ep].label}"
+            yield _gate_result(name, bool(verdict["ok"]), f"{place}: {verdict['summary']}")
     timed = stages.get("bench", {}).get("models")
     if timed is not None:
         bad = [x["reason"] for x in timed[1]["outputs"] if not x["ok"]]

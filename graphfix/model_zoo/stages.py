@@ -17,17 +17,18 @@ from graphfix.files import io
 from graphfix.job import checking, planning
 from graphfix.lengths.length_input import LengthInput
 from graphfix.model_zoo import clock, figures
-from graphfix.model_zoo.device import profile_placement, run_on_directml
+from graphfix.model_zoo.device import profile_placement, run_on_device
 from graphfix.model_zoo.figures import PLACED, Json, make_figure
 from graphfix.model_zoo.zoo_job import Stage, ZooJob
 from graphfix.probing.padded import padded
+from graphfix.providers.table import predicted_provider
 
 
 def run_stages(job: ZooJob) -> dict[str, Json]:
     """Run all stages in order; a stage that fails or is skipped says why."""
     for stage in STAGES:
-        if stage.only_dml and job.ep != "dml":
-            result: Json = {"skipped": "measured on DirectML only: --ep dml"}
+        if stage.on_device and job.ep == "cpu":
+            result: Json = {"skipped": "measured on a device only, such as --ep dml"}
         elif stage.needs_after and not job.after.is_file():
             result = {"skipped": "there is no repaired model"}
         else:
@@ -70,7 +71,9 @@ def check_models(job: ZooJob) -> Json:
         if not path.is_file():
             continue
         model = io.load(path)
-        findings = [dataclasses.asdict(f) for f in checking.check(model, job.recipe.passes)]
+        passes = pipeline.resolve_passes(job.recipe.passes, job.ep)
+        found = checking.check(model, passes, ep=predicted_provider(job.ep))
+        findings = [dataclasses.asdict(x) for x in found]
         sides[side] = {
             "findings": findings,
             "left": dict(Counter(f["rule"] for f in findings if f["severity"] != "note")),
@@ -88,10 +91,11 @@ def check_models(job: ZooJob) -> Json:
 
 
 def plan_models(job: ZooJob) -> Json:
-    """Predict where the nodes of both models run on DirectML; works on any machine."""
+    """Predict where the nodes of both models run on the provider; works on any machine."""
+    ep = predicted_provider(job.ep)
     plans: Json = {
-        "before": planning.plan_summary(job.before),
-        "after": planning.plan_summary(job.after) if job.after.is_file() else None,
+        "before": planning.plan_summary(job.before, ep),
+        "after": planning.plan_summary(job.after, ep) if job.after.is_file() else None,
     }
     first, second = ((plans[side] or {"run": {}})["run"] for side in ("before", "after"))
     reason = "ONNX Runtime rejects it" if job.after.is_file() else "there is no repaired model"
@@ -129,7 +133,7 @@ def time_models(job: ZooJob) -> Json:
         [job.before, job.after],
         ep=job.ep,
         **options,
-        seconds=None if careful or job.ep == "dml" else _QUICK_SECONDS,
+        seconds=None if careful or job.ep != "cpu" else _QUICK_SECONDS,
         careful=careful,
         fixed=False,  # the page looks at the first setup alone
         copy=todays_ratio is None,
@@ -171,7 +175,7 @@ STAGES = (
     Stage("check", check_models, COUNTED, needs_after=False),
     Stage("plan", plan_models, PLACED, needs_after=False),
     Stage("padding", measure_padding, ("padding",)),
-    Stage("directml", run_on_directml, ("crashes", "worst"), only_dml=True),
-    Stage("placement", profile_placement, PLACED, only_dml=True),
+    Stage("device", run_on_device, ("crashes", "worst"), on_device=True),
+    Stage("placement", profile_placement, PLACED, on_device=True),
     Stage("bench", time_models, ("ratio",)),
 )

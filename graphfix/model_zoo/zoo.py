@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graphfix.errors import UsageError
+from graphfix.files.model_input import require_valid_choices
 from graphfix.model_zoo import cache, zoo_page
 from graphfix.model_zoo.figures import CANNOT_TELL, Json
 from graphfix.model_zoo.model_process import Request, end_processes, run_in_process
 from graphfix.model_zoo.recipe import Recipe, find_recipes, model_ids
 from graphfix.paths import StrPath, require_path
-from graphfix.providers.table import Ep
+from graphfix.providers.table import EVERYWHERE, PROVIDERS, Ep
 from graphfix.runtime.own_errors import raises_own_errors
 from graphfix.wording import Proof, Row, Tell, plural
 
@@ -59,8 +60,9 @@ def _figure_text(row: Json, name: str) -> str:
         return ""
     if name == "crashes":
         words = ("runs", "crashes")
-        now = "runs now" if before and not after else f"{words[int(after)]} on DirectML"
-        return f"crashed on DirectML, {now}" if before else now
+        where = f"on {PROVIDERS[row['ep']].label}"
+        now = "runs now" if before and not after else f"{words[int(after)]} {where}"
+        return f"crashed {where}, {now}" if before else now
     return f"worst difference {after:.2g}"
 
 
@@ -144,9 +146,10 @@ def zoo(
         progress: Called with a short text at each step.
 
     Raises:
-        UsageError: There is no such model, a recipe names no passes, DirectML or the cluster is
+        UsageError: There is no such model, a recipe names no passes, the provider or cluster is
             unavailable, or nothing can be written into ``out``.
     """
+    require_valid_choices(ep=(ep, EVERYWHERE))
     folder, out_folder, rows_by_id = require_path(models), require_path(out), dict[str, ModelRow]()
     if jobs < 1:
         raise UsageError(f"-j {jobs}: at least 1.")
@@ -230,10 +233,10 @@ def _require_runnable(requests: Sequence[Request], *, locally: bool) -> None:
             pipeline.resolve_passes(request.recipe.passes)
         except UsageError as error:
             raise UsageError(f"the recipe of {request.recipe.id}: {error}") from error
-    if locally and requests[0].ep == "dml":
+    if locally:
         from graphfix.runtime.python import require_provider
 
-        require_provider("dml")
+        require_provider(requests[0].ep)
 
 
 def _require_writable(out: Path) -> None:

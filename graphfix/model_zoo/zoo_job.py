@@ -40,14 +40,15 @@ class ZooJob:
         return Tolerance(**self.recipe.tolerance) if self.recipe.tolerance else None
 
     def repair_into(self, target: Path, ep: Ep = "cpu") -> Report:
-        """Repair the model into ``target`` and verify it, as ``graphfix run`` does."""
+        """Repair the model for its provider, and verify it on ``ep``, as ``graphfix run`` does."""
+        from graphfix.engine.pipeline import resolve_passes
         from graphfix.job import repair_file
 
         recipe = self.recipe
         return repair_file(
             self.before,
             target,
-            recipe.passes,
+            resolve_passes(recipe.passes, self.ep),
             dims=recipe.dims or None,
             feeds=recipe.feeds,
             tolerance=self.tolerance,
@@ -65,11 +66,11 @@ class Stage:
         work: Does it.
         measures: The figures that it measures, so that their lack has a reason.
         needs_after: Whether it needs the repaired model.
-        only_dml: Whether it is for DirectML only.
+        on_device: Whether it is about a provider other than the CPU.
     """
 
     name: str
     work: Callable[[ZooJob], Json]
     measures: tuple[str, ...] = ()
     needs_after: bool = True
-    only_dml: bool = False
+    on_device: bool = False

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from graphfix.files import atomic_file
 from graphfix.model_zoo.figures import CANNOT_TELL, FIGURES, Figure, Json, is_known
+from graphfix.providers.table import PROVIDERS
 from graphfix.show import html
 from graphfix.version import __version__
 
@@ -47,7 +48,7 @@ def render_page(rows: Sequence[Json]) -> str:
         ),
         cell=figure_cell,
         missed=html.group_by_reason,
-        places={"dml": "DirectML", "cpu": "the CPU"},
+        places={ep: x.label for ep, x in PROVIDERS.items()},
         skipped=_skipped_by_reason,
         skipped_in_all=_count_skipped,
     )

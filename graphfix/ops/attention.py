@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from graphfix.graph.nodes import attr_int
 from graphfix.ops.op_set import qualified_name
 
 
@@ -66,3 +67,14 @@ _SLOTS = {
 def attention_slots(node: ir.Node) -> AttentionSlots | None:
     """Return which input of an attention is what; None if the node is none that is known."""
     return _SLOTS.get(qualified_name(node))
+
+
+def cache_window(node: ir.Node) -> int | None:
+    """Return how many entries an attention sees whose caches are as small; None of any other.
+
+    It drops older entries itself, so that past and present have one size, whatever the length.
+    """
+    if not attr_int(node, "sliding_window_cache", 0):
+        return None
+    window = attr_int(node, "local_window_size", -1)
+    return window if window > 0 else None

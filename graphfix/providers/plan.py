@@ -123,8 +123,10 @@ class ProviderPlan(Displayable):
         lines.append(Row("a run", self._describe_run()))
         if self.read_back is not None:
             lines.append(Row("outputs", f"{read_back_text(self.read_back)} to read back"))
-        if self.ep == "dml":  # of others it is not known what another length costs
+        if PROVIDERS[self.ep].recompiles:  # of others it is not known what another length costs
             lines.append(Row("lengths", self._describe_lengths()))
+        if self.memory is not None and self.memory.size < GIB:  # else a note says it
+            lines.append(Row("memory", self.memory.line))
         return [*lines, *(Row("note", x, "yellow") for x in dict.fromkeys(self.notes))]
 
     def _describe_graph_sizes(self) -> str:

@@ -41,6 +41,7 @@ class Provider:
             launcher in ``build/NAME``, or nothing.
         setup_paths: What comes before a path of this machine in that Python.
         profile: What ``-p fast`` stands for where a model is proved on it.
+        recompiles: Whether it compiles what it fuses again at another size.
     """
 
     label: str
@@ -49,6 +50,12 @@ class Provider:
     setup: str = ""
     setup_paths: str = ""
     profile: str = "fast"
+    recompiles: bool = False
+
+    @property
+    def key(self) -> str:
+        """Return what it is called in data for programs: ``directml``, ``webgpu``."""
+        return self.short_label.lower()
 
     @property
     def short_label(self) -> str:
@@ -71,6 +78,7 @@ PROVIDERS: dict[Ep, Provider] = {
         ),
         setup="dml",
         setup_paths=r"Z:\host",
+        recompiles=True,
     ),
     "webgpu": Provider(
         "WebGPU",
@@ -90,6 +98,11 @@ PROVIDERS: dict[Ep, Provider] = {
 
 EVERYWHERE: tuple[Ep, ...] = tuple(PROVIDERS)
 """All of them."""
+
+
+def predicted_provider(ep: Ep) -> DeviceEp:
+    """Return the provider that predictions are about: DirectML unless another known one is used."""
+    return "webgpu" if ep == "webgpu" else "dml"
 
 
 def ep_called(ort_name: str) -> Ep:

@@ -7,11 +7,11 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from graphfix.engine.pipeline import DEFAULT, spec_of
+from graphfix.engine.pipeline import DEFAULT
 from graphfix.engine.pipeline import run as run_passes
 from graphfix.errors import GraphfixError
 from graphfix.providers.table import PROVIDERS
-from graphfix.reducing.candidate import Candidate
+from graphfix.reducing.candidate import Candidate, drop_notes, part_between
 from graphfix.reducing.failure import Failure, Trial
 from graphfix.runtime.port import Array
 from graphfix.runtime.process import worker_for
@@ -38,8 +38,22 @@ def repairing_passes(candidate: Candidate, trial: Trial) -> tuple[str, ...]:
     return changing if changing and trial.observe(repaired) is None else ()
 
 
+def original_part(candidate: Candidate, trial: Trial) -> ir.Model | None:
+    """Return what the original computes the outputs of a model by; None if there is none."""
+    if trial.original is None:
+        return None
+    names = [x.name or "" for x in candidate.model.graph.outputs]
+    part = part_between(trial.original, candidate.feeds, names)
+    drop_notes(part)
+    return part
+
+
 def render_report(
-    candidate: Candidate, failure: Failure, trial: Trial, passes: tuple[str, ...]
+    candidate: Candidate,
+    failure: Failure,
+    trial: Trial,
+    passes: tuple[str, ...],
+    original: ir.Model | None = None,
 ) -> str:
     """Return a bug report as Markdown.
 
@@ -48,15 +62,16 @@ def render_report(
         failure: How it fails.
         trial: How it was tried.
         passes: The passes of graphfix that repair it.
+        original: What it was before a repair.
     """
     operators = ", ".join(dict.fromkeys(x.op_type for x in candidate.model.graph))
-    place = f"after {spec_of(trial.passes)}" if trial.passes else f"on {PROVIDERS[trial.ep].label}"
     parts = [
-        f"# {operators}: {_WORDS[failure.kind]} {place}",
+        f"# {operators}: {_WORDS[failure.kind]} {trial.where}",
         failure.text,
         f"Run on {_versions(trial)}. The reference is {PROVIDERS[trial.against].label}.",
         "## The model",
         f"```\n{_model_text(candidate.model)}\n```",
+        *(["## The original", f"```\n{_model_text(original)}\n```"] if original else []),
         "## Its inputs",
         _arrays_text(candidate.feeds) or "None.",
     ]
@@ -64,6 +79,7 @@ def render_report(
         parts += ["## Its large constants", _arrays_text(large)]
     if failure.expected is not None and failure.got is not None:
         parts += ["## Expected", _array_text(failure.expected), "## Got", _array_text(failure.got)]
+        parts += _worst_element(failure.expected, failure.got)
     if passes:
         parts += ["## A way around it", f"`graphfix run model.onnx -p {','.join(passes)}`"]
     return "\n\n".join(parts) + "\n"
@@ -108,4 +124,17 @@ def _array_text(array: Array) -> str:
         return f"{kind} = {np.array2string(array, separator=', ', threshold=_MOST_SHOWN)}"
     if array.dtype.kind not in "fiu":
         return kind
-    return f"{kind}, {array.min()} to {array.max()}"
+    low, high = array.min(), array.max()
+    return f"{kind}, all {low}" if low == high else f"{kind}, {low} to {high}"
+
+
+def _worst_element(expected: Array, got: Array) -> list[str]:
+    """Return where two arrays that are not written out differ most, as a sentence, if they do."""
+    if expected.shape != got.shape or expected.size <= _MOST_SHOWN or expected.dtype.kind != "f":
+        return []
+    gap = np.abs(expected.astype(np.float64) - got)
+    if not np.isfinite(gap).all():
+        return []
+    place = np.unravel_index(np.argmax(gap), gap.shape)
+    index = [int(x) for x in place]
+    return [f"The largest difference is at {index}: expected {expected[place]}, got {got[place]}."]

@@ -1,12 +1,22 @@
 """A model that may still fail, with its feeds; and smaller ones that are cut out of it."""
 
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from graphfix.errors import ModelError
 from graphfix.facts.shapes import shapes_of
-from graphfix.graph.walks import graphs_of, nodes_of, values_of, values_that_leave, with_bodies
+from graphfix.graph.walks import (
+    graphs_of,
+    nodes_of,
+    reachable_from,
+    values_of,
+    values_read_in_bodies,
+    values_that_leave,
+    with_bodies,
+)
 from graphfix.runtime.port import Array
 
 
@@ -78,6 +88,86 @@ def keep_nodes(
     _remove_nodes(graph, removed)
     graph.outputs.extend(ends)
     return drop_unused(Candidate(part.model, feeds))
+
+
+def part_between(model: ir.Model, inputs: Collection[str], outputs: Collection[str]) -> ir.Model:
+    """Return what a model computes of some tensors from others, as a model.
+
+    Args:
+        model: The model; it is not changed.
+        inputs: The names of the tensors that are its inputs; those that it lacks are no part of it.
+        outputs: The names of the tensors that are its outputs; those that it lacks are left out.
+
+    Raises:
+        ModelError: It has none of the outputs.
+    """
+    part = model.clone()
+    graph = part.graph
+    for value in [x for node in graph for x in node.outputs if x.name in inputs]:
+        new = ir.Value(name=value.name, type=value.type, shape=value.shape)
+        value.name = None
+        ir.convenience.replace_all_uses_with(value, new, replace_graph_outputs=True)
+        graph.inputs.append(new)
+    values = [*graph.inputs, *(x for node in graph for x in node.outputs)]
+    ends = [x for x in values if x.name in outputs]
+    if not ends:
+        raise ModelError(f"the original has no tensor {min(outputs, default='')!r}")
+    graph.outputs.clear()
+    graph.outputs.extend(ends)
+    needed = set(reachable_from((x.producer() for x in ends), _makers_of))
+    _remove_nodes(graph, [x for x in graph if x not in needed])
+    return drop_unused(Candidate(part, {})).model
+
+
+def nearest_before(
+    candidate: Candidate, place: int, count: int, known: Collection[str] | None = None
+) -> list[int]:
+    """Return the places of a node and of those that it depends on, the nearest, ``count`` in all.
+
+    Args:
+        candidate: The model.
+        place: The place of the node in the graph.
+        count: How many nodes at most; more where what they read is not known.
+        known: The names of tensors that may become inputs; by default all may.
+    """
+    nodes = list(candidate.model.graph)
+    places = {node: i for i, node in enumerate(nodes)}
+
+    kept = {*itertools.islice(reachable_from([nodes[place]], _makers_of), count)}
+    if known is not None:
+        kept = {*reachable_from(kept, lambda x: _makers_of(x, known))}
+    return sorted(places[x] for x in kept)
+
+
+def _makers_of(node: ir.Node, known: Collection[str] = ()) -> list[ir.Node]:
+    """Return the nodes of its graph that make what a node and its bodies read, if not known."""
+    values = [x for x in (*node.inputs, *values_read_in_bodies(node)) if x is not None]
+    makers = (x.producer() for x in values if x.name not in known)
+    return [x for x in makers if x is not None and x.graph is node.graph]
+
+
+def tensors_before(candidate: Candidate, names: Collection[str]) -> set[str]:
+    """Return the names of what nodes make that some tensors depend on, with these."""
+    graph = candidate.model.graph
+    ends = (node for node in graph if any(x.name in names for x in node.outputs))
+    return {x.name or "" for node in reachable_from(ends, _makers_of) for x in node.outputs}
+
+
+def names_read_from_outside(candidate: Candidate, kept: Collection[int]) -> list[str]:
+    """Return the names of what some nodes read of the others."""
+    nodes = list(candidate.model.graph)
+    inside = with_bodies(nodes[i] for i in kept)
+    others = (x for i, x in enumerate(nodes) if i not in kept)
+    return [x.name or "" for x in _values_read_by(inside, others)]
+
+
+def expose(candidate: Candidate, names: Collection[str]) -> Candidate:
+    """Make tensors outputs, in place, and return the model."""
+    outputs = candidate.model.graph.outputs
+    there = {x.name for x in outputs}
+    made = (x for node in candidate.model.graph for x in node.outputs)
+    outputs.extend(x for x in made if x.name in names and x.name not in there)
+    return candidate
 
 
 def _values_read_by(readers: Collection[ir.Node], makers: Iterable[ir.Node]) -> list[ir.Value]:

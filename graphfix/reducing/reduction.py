@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphfix.core import Check
-from graphfix.engine.pipeline import resolve_passes, spec_of
+from graphfix.engine.pipeline import resolve_passes
 from graphfix.errors import FeedError, UsageError
 from graphfix.feeds.case_search import search_cases
 from graphfix.feeds.user_feeds import read_feeds
@@ -27,8 +27,8 @@ from graphfix.paths import StrPath
 from graphfix.proof.allowance import USUAL
 from graphfix.proof.budget import SECONDS, SearchBudget
 from graphfix.proof.compare import Tolerance
-from graphfix.providers.table import EVERYWHERE, PROVIDERS, Ep
-from graphfix.reducing.bug_report import render_report, repairing_passes
+from graphfix.providers.table import EVERYWHERE, Ep
+from graphfix.reducing.bug_report import original_part, render_report, repairing_passes
 from graphfix.reducing.candidate import Candidate, drop_notes, with_types
 from graphfix.reducing.failure import Failure, Trial, contradicts_declaration
 from graphfix.reducing.search import ReductionSearch
@@ -38,6 +38,8 @@ from graphfix.runtime.run_errors import RunError
 from graphfix.wording import Displayable, Row, Tell, plural
 
 _MOST_TRIES = 2000
+# The rest of the time is for what comes after the search.
+_SEARCHED = 0.8
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,6 +56,8 @@ class Reduction(Displayable):
         passes: The passes of graphfix that repair it; empty if none do.
         report: A text for a bug report, as Markdown.
         read_files: What was read for it, and is not overwritten.
+        original: What the original computes its outputs by, if it was compared with one.
+        of_repair: Whether a repair is at fault, and not a provider.
     """
 
     model: ir.Model
@@ -65,6 +69,8 @@ class Reduction(Displayable):
     passes: tuple[str, ...]
     report: str
     read_files: tuple[Path, ...] = ()
+    original: ir.Model | None = None
+    of_repair: bool = False
 
     @property
     def line(self) -> str:
@@ -76,13 +82,15 @@ class Reduction(Displayable):
         nodes = ", ".join(dict.fromkeys(x.op_type for x in self.model.graph))
         after = len(self.model.graph)
         ended = f"; the search ended after {self.spent}" if self.spent else ""
-        repairs = f"-p {','.join(self.passes)}" if self.passes else "no pass of graphfix does"
-        return [
+        rows = [
             Row(self.failure.kind, self.failure.text, "red"),
             Row("nodes", f"{self.nodes_before} -> {after}, {nodes}"),
             Row("search", f"{plural(self.tries, 'model')} tried{ended}"),
-            Row("repairs", repairs, "green" if self.passes else ""),
         ]
+        if self.of_repair:
+            return rows
+        repairs = f"-p {','.join(self.passes)}" if self.passes else "no pass of graphfix does"
+        return [*rows, Row("repairs", repairs, "green" if self.passes else "")]
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain data, without the model and the arrays."""
@@ -94,12 +102,15 @@ class Reduction(Displayable):
     def save(self, path: StrPath) -> list[Path]:
         """Write the model, its feeds beside it as ``.npz``, and the report as ``.md``.
 
+        What the original computes its outputs by is written beside them as ``.original.onnx``.
+
         Raises:
             UsageError: One of these was read for this work.
             ModelError: The folder or the disk does not allow it.
         """
-        model_path, feeds_path, report_path = output_files(path)
-        for target in (model_path, feeds_path, report_path):
+        files = output_files(path, with_original=self.original is not None)
+        model_path, feeds_path, report_path = files[:3]
+        for target in files:
             byte_ranges.refuse_overwrite((), target, self.read_files)
         arrays = streams.BytesIO()
         np.savez(arrays, **dict(self.feeds))  # type: ignore[arg-type]
@@ -108,10 +119,12 @@ class Reduction(Displayable):
             draft.path.write_bytes(arrays.getvalue())
             draft.keep()
         atomic_file.write_text(report_path, self.report)
-        return [model_path, feeds_path, report_path]
+        if self.original is not None:
+            io.save(self.original, files[3])
+        return files
 
 
-def output_files(path: StrPath) -> list[Path]:
+def output_files(path: StrPath, *, with_original: bool = False) -> list[Path]:
     """Return where a reduced model, its feeds and its report go, checked before any work is done.
 
     Raises:
@@ -119,7 +132,8 @@ def output_files(path: StrPath) -> list[Path]:
         ModelError: The folder or the disk does not allow it.
     """
     model_path = Path(path)
-    files = [model_path, *(model_path.with_suffix(x) for x in (".npz", ".md"))]
+    suffixes = (".npz", ".md", ".original.onnx")[: 3 if with_original else 2]
+    files = [model_path, *(model_path.with_suffix(x) for x in suffixes)]
     if model_path in files[1:]:
         raise UsageError(f"{model_path}: the feeds and the report end so; name a file.onnx")
     for file in files:
@@ -133,6 +147,7 @@ def reduce(
     *,
     ep: Ep = "dml",
     against: Ep = "cpu",
+    original: ModelLike | None = None,
     feeds: StrPath | Mapping[str, Array] | None = None,
     dims: Dims | None = None,
     passes: str | Check | Sequence[str | Check] = (),
@@ -147,6 +162,8 @@ def reduce(
         model: The model, or its file; it is not changed.
         ep: Where it fails.
         against: The provider of the reference.
+        original: The model that it was before a repair; then it fails where it computes something
+            else, and the reference is the original.
         feeds: The inputs with which it fails, an ``.npz`` file or arrays; by default they are made.
         dims: Sizes to try, by the name of the symbolic dim, where inputs are made.
         passes: Passes that spoil the model: then a model fails that they change so that it computes
@@ -164,21 +181,26 @@ def reduce(
     require_valid_choices(ep=(ep, EVERYWHERE), against=(against, EVERYWHERE))
     tell = progress or (lambda _: None)
     given = as_model(model)
-    read_files = io.input_files(given)
+    right = None if original is None else with_types(as_model(original))
+    read_files = [x for part in (given, right) if part is not None for x in io.input_files(part)]
     read_files += [Path(feeds)] if isinstance(feeds, (str, os.PathLike)) else []
     whole = with_types(given)
-    trial = Trial(ep, against, resolve_passes(passes, ep), tolerance or USUAL, slower_than)
+    trial = Trial(
+        ep, against, resolve_passes(passes, ep), tolerance or USUAL, slower_than, original=right
+    )
+    tries = SearchBudget(_MOST_TRIES, _SEARCHED * budget, total=budget)
     tell("looking for inputs with which it fails")
     candidate, failure, trial = _first_failure(whole, trial, feeds, dims)
-    search = ReductionSearch(trial, candidate, failure, SearchBudget(_MOST_TRIES, budget), tell)
+    search = ReductionSearch(trial, candidate, failure, tries, tell)
     try:
         search.run()
     except KeyboardInterrupt:  # what was found by then is the result
         search.budget.spent = "Ctrl-C"
     drop_notes(search.best.model)
     tell("asking whether graphfix repairs it")
-    names = () if trial.passes else repairing_passes(search.best, trial)
-    report = render_report(search.best, search.failure, trial, names)
+    names = () if trial.of_repair else repairing_passes(search.best, trial)
+    before = original_part(search.best, trial)
+    report = render_report(search.best, search.failure, trial, names, before)
     return Reduction(
         search.best.model,
         search.best.feeds,
@@ -189,6 +211,8 @@ def reduce(
         names,
         report,
         tuple(read_files),
+        before,
+        trial.of_repair,
     )
 
 
@@ -209,7 +233,7 @@ def _first_failure(
         UsageError: It does not fail.
         FeedError: It runs at no size that was tried.
     """
-    on_reference = trial.ep == trial.against and not trial.passes
+    on_reference = trial.ep == trial.against and not trial.of_repair
     try:
         try:
             _run_cases(model, trial, feeds, dims)
@@ -221,9 +245,10 @@ def _first_failure(
             _run_cases(model, lone_trial, feeds, dims)
     except _FoundError as found:
         return found.candidate, found.failure, found.trial
-    where = f"after {spec_of(trial.passes)}" if trial.passes else f"on {PROVIDERS[trial.ep].label}"
     given = "these feeds" if feeds is not None else "inputs that were made; --feeds takes yours"
-    raise UsageError(f"the model does not fail {where} with {given}")
+    if trial.original is not None:
+        raise UsageError(f"the model computes what its original computes with {given}")
+    raise UsageError(f"the model does not fail {trial.where} with {given}")
 
 
 def _run_cases(

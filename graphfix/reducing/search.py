@@ -2,16 +2,24 @@
 
 import bisect
 import itertools
-from collections.abc import Iterable
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from graphfix.errors import ModelError
 from graphfix.proof.budget import SearchBudget, SpentError
 from graphfix.providers.directml import hresult
-from graphfix.reducing.candidate import Candidate, keep_nodes, keep_outputs
+from graphfix.reducing.candidate import (
+    Candidate,
+    expose,
+    keep_nodes,
+    keep_outputs,
+    names_read_from_outside,
+    nearest_before,
+    tensors_before,
+)
 from graphfix.reducing.failure import Failure, Trial
-from graphfix.reducing.simpler import simpler_candidates
+from graphfix.reducing.simpler import simpler_candidates, simpler_feeds
 from graphfix.runtime.port import Array
 from graphfix.runtime.run_errors import RunError
 from graphfix.wording import Tell
@@ -19,6 +27,12 @@ from graphfix.wording import Tell
 # In so many nodes at most every tensor is recorded at once.
 _MOST_RECORDED = 400
 _ROUNDS = 4
+# So many tensors are held to the reference's in one session; DirectML dies of some hundred outputs.
+_MOST_COMPARED = 32
+# So many of the first tensors that differ are tried, each with so many nodes at most: where
+# neither fails alone, the graph is cut by halves.
+_MOST_SUSPECTS = 2
+_MOST_BACK = 8
 
 
 @dataclass
@@ -42,12 +56,10 @@ class ReductionSearch:
     def run(self) -> None:
         """Reduce the model as far as the budget goes; Ctrl-C ends it, too."""
         with suppress(SpentError):
-            if self._keep_named_node():
-                self._simplify()
-                return
-            self._keep_one_output()
-            self._cut_end()
-            self._cut_start()
+            if not (self._keep_named_node() or self._keep_first_difference()):
+                self._keep_one_output()
+                self._cut_end()
+                self._keep_back_from(self.best.node_count - 1)
             for _ in range(_ROUNDS):
                 before = self.best
                 self._drop_nodes()
@@ -55,6 +67,11 @@ class ReductionSearch:
                 self._simplify()
                 if self.best is before:
                     break
+
+    @property
+    def _ways_to_cut(self) -> tuple[bool, ...]:
+        """Return whether what is read of dropped nodes is an input or, too, a constant."""
+        return (False,) if self.trial.original is not None else (False, True)
 
     def _accepts(self, candidate: Candidate | None) -> bool:
         """Try a model, and keep it if it fails in the same way.
@@ -78,12 +95,64 @@ class ReductionSearch:
         places = [i for i, x in enumerate(self.best.model.graph) if name and x.name == name]
         if len(places) != 1 or self.best.node_count == 1:
             return False
-        whole, place = self.best, places[0]
-        recorded = self._record(whole, range(place))
-        return any(
-            self._accepts(keep_nodes(whole, places, recorded, as_constants=as_constants))
-            for as_constants in (False, True)
-        )
+        return self._keep_back_from(places[0], most=1)
+
+    def _keep_first_difference(self) -> bool:
+        """Keep the nodes that make the first tensor that differs from the reference's."""
+        if self.failure.kind != "differs":
+            return False
+        graph = self.best.model.graph
+        places = {x.name: i for i, node in enumerate(graph) for x in node.outputs if x.name}
+        try:
+            first = self._first_differing([*places])
+        except (ModelError, RunError):
+            return False
+        return any(self._keep_back_from(places[x], most=_MOST_BACK) for x in first)
+
+    def _first_differing(self, suspects: Sequence[str]) -> list[str]:
+        """Return the first tensors that differ.
+
+        Some are compared, spread over the graph; then some of those that the first one to differ
+        depends on and that none depends on that is right; and so on.
+
+        Raises:
+            ModelError: With these tensors as outputs, the model does not load.
+            RunError: It does not run.
+        """
+        while True:
+            step = -(-len(suspects) // _MOST_COMPARED)
+            ends = {*suspects[step - 1 :: step], *(x.name for x in self.best.model.graph.outputs)}
+            differs = self.trial.differing_tensors(self.best, [x for x in suspects if x in ends])
+            first = [x for x, is_wrong in differs.items() if is_wrong]
+            right = [x for x, is_wrong in differs.items() if not is_wrong]
+            before = tensors_before(self.best, first[:1]) - tensors_before(self.best, right)
+            narrower = [x for x in suspects if x in before]
+            if step == 1 or not first or len(narrower) in (0, len(suspects)):
+                return first[:_MOST_SUSPECTS]
+            suspects = narrower
+
+    def _keep_back_from(self, place: int, most: int = 1 << 30) -> bool:
+        """Keep a node with as few of those before it as fail, nearest first, ``most`` in all.
+
+        What they read of others is an input, or a constant.
+
+        Args:
+            place: The place of the node in the graph.
+            most: How many nodes are kept at most.
+        """
+        whole, size, known = self.best, 1, self.trial.known_tensors()
+        while size <= most and size < whole.node_count:
+            kept = nearest_before(whole, place, size, known)
+            names = names_read_from_outside(whole, kept)
+            recorded = self._record(whole, place, names)
+            for as_constants in self._ways_to_cut[: 1 + bool(names)]:
+                part = keep_nodes(whole, kept, recorded, as_constants=as_constants)
+                if self._accepts(part):
+                    return True
+            if len(kept) < size:
+                return False
+            size *= 2
+        return False
 
     def _keep_one_output(self) -> None:
         """Keep the first output with which alone the model fails."""
@@ -99,26 +168,13 @@ class ReductionSearch:
             counts, True, key=lambda count: self._accepts(keep_nodes(whole, range(count), {}))
         )
 
-    def _cut_start(self) -> None:
-        """Keep the fewest last nodes that fail, with what they read as inputs, or as constants."""
-        for as_constants in (False, True):
-            whole = self.best
-            count = whole.node_count
-
-            def is_needed(first: int, whole: Candidate = whole, const: bool = as_constants) -> bool:
-                nodes = range(first, whole.node_count)
-                recorded = self._record(whole, range(first))
-                return not self._accepts(keep_nodes(whole, nodes, recorded, as_constants=const))
-
-            bisect.bisect_left(range(1, count), True, key=is_needed)
-
     def _drop_nodes(self) -> None:
         """Drop stretches of nodes, ever shorter, and then single nodes."""
         if self.best.node_count > _MOST_RECORDED:
             return
         size = max(1, self.best.node_count // 2)
         while size:
-            for as_constants in (False, True):
+            for as_constants in self._ways_to_cut:
                 self._drop_stretches(size, as_constants=as_constants)
             size //= 2
 
@@ -136,17 +192,19 @@ class ReductionSearch:
         refused = 0
         while True:
             base = self.best
-            for candidate in itertools.islice(simpler_candidates(base), refused, None):
+            # An original would have to be simplified, too, in the same way.
+            simpler = simpler_feeds if self.trial.original is not None else simpler_candidates
+            for candidate in itertools.islice(simpler(base), refused, None):
                 if self._accepts(candidate):
                     break  # of the simpler model there are fewer simplifications
                 refused += 1
             if self.best is base:
                 return
 
-    def _record(self, whole: Candidate, kept: Iterable[int]) -> dict[str, Array]:
-        """Return what the reference computes of these nodes; nothing if it does not run them."""
-        part = keep_nodes(whole, list(kept), {})
-        return {} if part is None else self._reference_outputs(part)
+    def _record(self, whole: Candidate, count: int, names: Collection[str]) -> dict[str, Array]:
+        """Return what the reference computes of tensors of the first nodes; nothing if it fails."""
+        part = keep_nodes(whole, range(count), {}) if names else None
+        return {} if part is None else self._reference_outputs(expose(part, names))
 
     def _record_all(self, whole: Candidate) -> dict[str, Array]:
         """Return the values of all tensors, but of those of the last node if that cannot run."""
@@ -154,10 +212,8 @@ class ReductionSearch:
             part = keep_nodes(whole, range(count), {})
             if part is None:
                 continue
-            outputs = [v for node in part.model.graph for v in node.outputs if v.name]
-            named = {x.name for x in part.model.graph.outputs}
-            part.model.graph.outputs.extend(x for x in outputs if x.name not in named)
-            if recorded := self._reference_outputs(part):
+            names = {x.name for node in part.model.graph for x in node.outputs if x.name}
+            if recorded := self._reference_outputs(expose(part, names)):
                 return recorded
         return {}
 

@@ -1,6 +1,6 @@
 """Simpler models of the same nodes: fixed and smaller sizes, plain numbers, fewer attributes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,21 +12,24 @@ from graphfix.graph.walks import graphs_of, nodes_of, values_of
 from graphfix.reducing.candidate import Candidate
 from graphfix.runtime.port import Array
 
+Simplify = Callable[[Array], Array]
 # Integers of so few elements may be sizes, and change with them.
 _MOST_SIZES = 8
 # To which sizes a size is reduced, the smallest first.
-_SMALLER = (1, 2, 3, 4, 8)
+_SMALLER = (1, 2, 3)
 
 
 def simpler_candidates(candidate: Candidate) -> Iterator[Candidate]:
     """Yield models that are simpler in one point each, the greatest simplification first."""
     yield from _without_declared_shapes(candidate)
     yield from _with_fixed_sizes(candidate)
+    lists = _sizes_of_lists(candidate)
     for size in sorted(_sizes_of(candidate), reverse=True):
         for smaller in (*_SMALLER, size // 2):
             if smaller < size:
                 yield _with_size(candidate, size, smaller)
-                yield _with_size(candidate, size, smaller, cuts_lists=True)
+                if size in lists:
+                    yield _with_size(candidate, size, smaller, cuts_lists=True)
     yield from _without_attributes(candidate)
     yield from _with_plain_numbers(candidate)
 
@@ -56,6 +59,17 @@ def _sizes_of(candidate: Candidate) -> set[int]:
     return {size for array in arrays for size in array.shape if size > 1}
 
 
+def _sizes_of_lists(candidate: Candidate) -> set[int]:
+    """Return the sizes of what may be a list of sizes."""
+    arrays = [*candidate.feeds.values(), *(x.array for x in _constants_of(candidate.model))]
+    return {size for array in arrays if _is_list(array) for size in array.shape}
+
+
+def _is_list(array: Array) -> bool:
+    """Return whether an array may be a shape, or the ends of slices."""
+    return array.dtype.kind in "iu" and array.ndim <= 1 and array.size <= _MOST_SIZES
+
+
 def _with_size(
     candidate: Candidate, size: int, smaller: int, *, cuts_lists: bool = False
 ) -> Candidate:
@@ -67,8 +81,7 @@ def _with_size(
     part = candidate.copy()
 
     def cut(array: Array) -> Array:
-        is_list = array.dtype.kind in "iu" and array.ndim <= 1 and array.size <= _MOST_SIZES
-        if is_list and not cuts_lists:
+        if _is_list(array) and not cuts_lists:
             return np.where(array == size, array.dtype.type(smaller), array)
         ends = (slice(smaller if d == size else d) for d in array.shape)
         return np.ascontiguousarray(array[tuple(ends)]).reshape(
@@ -95,12 +108,16 @@ def _without_attributes(candidate: Candidate) -> Iterator[Candidate]:
                 yield part
 
 
+def simpler_feeds(candidate: Candidate) -> Iterator[Candidate]:
+    """Yield the model with one input of floats each that is all 1, or of whole numbers."""
+    for plain in _PLAIN:
+        yield from _with_plain_feeds(candidate, plain)
+
+
 def _with_plain_numbers(candidate: Candidate) -> Iterator[Candidate]:
     """Yield the model with one array of floats each that is all 1, or rounded to whole numbers."""
-    for plain in (np.ones_like, _rounded):
-        for name, array in candidate.feeds.items():
-            if _is_simplified(array, plain):
-                yield Candidate(candidate.model, {**candidate.feeds, name: plain(array)})
+    for plain in _PLAIN:
+        yield from _with_plain_feeds(candidate, plain)
         for i, constant in enumerate(_constants_of(candidate.model)):
             if _is_simplified(constant.array, plain):
                 part = candidate.copy()
@@ -108,13 +125,22 @@ def _with_plain_numbers(candidate: Candidate) -> Iterator[Candidate]:
                 yield part
 
 
+def _with_plain_feeds(candidate: Candidate, plain: Simplify) -> Iterator[Candidate]:
+    for name, array in candidate.feeds.items():
+        if _is_simplified(array, plain):
+            yield Candidate(candidate.model, {**candidate.feeds, name: plain(array)})
+
+
 def _rounded(array: Array) -> Array:
     return np.rint(array).astype(array.dtype)
 
 
-def _is_simplified(array: Array, plain: object) -> bool:
+_PLAIN: tuple[Simplify, ...] = (np.ones_like, _rounded)
+
+
+def _is_simplified(array: Array, plain: Simplify) -> bool:
     """Return whether an array of floats is another one when it is made plain."""
-    if array.dtype.kind != "f" or not array.size or not callable(plain):
+    if array.dtype.kind != "f" or not array.size:
         return False
     return not np.array_equal(array, plain(array)) and not np.array_equal(
         array, np.ones_like(array)

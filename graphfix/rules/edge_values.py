@@ -1,4 +1,4 @@
-"""Rules for operators that DirectML silently computes wrong at the edges of a type, by edges.csv.
+"""Rules for operators that a provider computes wrong at the edges of a type, by edges.csv.
 
 The table is measured by ``make edges``: each operator at negative, fractional, large, NaN, infinite
 and empty inputs, and at integers beyond 32 bits, on DirectML and on the CPU.
@@ -23,12 +23,16 @@ from graphfix.graph.nodes import attr_int, attr_text, producer_of
 from graphfix.graph.text import size_text
 from graphfix.ops.axes import axis_of
 from graphfix.ops.regions import HALF_PIXEL_OPSET, has_least_size
-from graphfix.providers.directml.empty_inputs import find_empty_inputs
-from graphfix.providers.directml.operator_facts import LOSES_NAN, OVERFLOWS_IN_FLOAT16
+from graphfix.providers.directml import operator_facts as directml
 from graphfix.providers.directml.placement import PlacementRules
+from graphfix.providers.empty_inputs import find_empty_inputs
+from graphfix.providers.table import Ep, predicted_provider
+from graphfix.providers.webgpu import operator_facts as webgpu
 from graphfix.rules.rule import Hazard, Rule, is_folded
 
 # A NaN of the first input is one in the result.
+_LOSES_NAN = {"dml": directml.LOSES_NAN, "webgpu": webgpu.LOSES_NAN}
+_OVERFLOWS = {"dml": directml.OVERFLOWS_IN_FLOAT16, "webgpu": webgpu.OVERFLOWS_IN_FLOAT16}
 KEEPS_NAN_OF_FIRST_INPUT = ops.MOVES_FIRST_INPUT | ops.CASTS
 _WORD = 2**31
 
@@ -131,15 +135,15 @@ class EmptyInput(Rule):
         lay in memory comes out, in silence. So it is with Pad, every reduction, ArgMax, MatMul,
         Gemm and Einsum over nothing, padded convolutions and pools, and the last state of an LSTM;
         Concat and Scatter are right. A detector without detections pads its empty list: off by
-        12.3.
+        12.3. On onnxruntime-webgpu 1.27.0 (survey.csv) MatMul, Einsum, Conv, ReduceMax and
+        ReduceMin fail in the run.
 
     Flagged:
         <ir_version: 8, opset_import: ["" : 17]>
-        kept (float[N, 4] boxes, bool[N] keep) => (float[U, 4] y)
-        <int64[4] pads = {0, 0, 6, 0}>
+        kept (float[4, N] boxes, bool[N] keep) => (float[4] y)
         {
-            found = Compress <axis = 0> (boxes, keep)
-            y = Pad (found, pads)
+            found = Compress <axis = 1> (boxes, keep)
+            y = ReduceMax <axes = [1], keepdims = 0> (found)
         }
 
     Clean:
@@ -152,18 +156,25 @@ class EmptyInput(Rule):
         }
     """
 
+    providers = ("dml", "webgpu")
     matched_by = ("pad-empty",)
 
     def find_hazards(self, view: View) -> Iterator[Hazard]:
         """Flag each node on DirectML whose first input is empty, or may be."""
-        for place in find_empty_inputs(view):
+        yield from self.find_hazards_on(view, "dml")
+
+    def find_hazards_on(self, view: View, ep: Ep) -> Iterator[Hazard]:
+        """Flag each node on a provider whose first input is empty, or may be."""
+        device = predicted_provider(ep)
+        outcome = "WebGPU fails" if device == "webgpu" else "DirectML returns what lay in memory"
+        for place in find_empty_inputs(view, ep=device):
             node = place.node
             data = node.inputs[0]
             dims = ", ".join(map(size_text, view.shapes.dims(data) or ()))
             name = data.name if data is not None else ""
-            message = f"{node.op_type} of {name!r} [{dims}] without elements: DirectML returns"
+            message = f"{node.op_type} of {name!r} [{dims}] without elements: {outcome}"
             severity: Severity = "error" if place.always else "warning"
-            yield Hazard(node, f"{message} what lay in memory", severity)
+            yield Hazard(node, message, severity)
 
 
 class LargeEpsilon(Rule):
@@ -287,7 +298,7 @@ class LoneDft(Rule):
 
 
 class HalfNorm(Rule):
-    """Flags a LayerNormalization, InstanceNormalization or one of their relatives in float16.
+    """Flags a norm in float16 whose squares are computed in float16.
 
     Why:
         Run on onnxruntime-directml 1.24.4 (edges.csv, LayerNormalization and InstanceNormalization,
@@ -295,30 +306,36 @@ class HalfNorm(Rule):
         holds 60000 by 233. The squares pass 65504, the largest float16; from about 256 on that can
         happen. SimplifiedLayerNormalization and the two with a skip are alike: off by 1.3 to 4.4 of
         numbers around 500 (survey.csv). The CPU computes it in float32. In float32 it is right
-        there as well.
+        there as well. On onnxruntime-webgpu 1.27.0 InstanceNormalization is off by 1 of a constant
+        row, ReduceL2 is infinite from 256 on, as are Asinh and Acosh; LayerNormalization is right.
 
     Flagged:
         <ir_version: 8, opset_import: ["" : 17]>
-        norm (float16[B, 8] x, float16[8] scale) => (float16[B, 8] y)
+        norm (float16[B, 8, T] x, float16[8] scale, float16[8] shift) => (float16[B, 8, T] y)
         {
-            y = LayerNormalization (x, scale)
+            y = InstanceNormalization (x, scale, shift)
         }
 
     Clean:
         <ir_version: 8, opset_import: ["" : 17]>
-        norm (float16[B, 8] x, float[8] scale) => (float16[B, 8] y)
+        norm (float16[B, 8, T] x, float[8] scale, float[8] shift) => (float16[B, 8, T] y)
         {
             wide = Cast <to = 1> (x)
-            normed = LayerNormalization (wide, scale)
+            normed = InstanceNormalization (wide, scale, shift)
             y = Cast <to = 10> (normed)
         }
     """
 
+    providers = ("dml", "webgpu")
     matched_by = ("float-norm",)
 
     def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each norm in float16 on DirectML."""
+        yield from self.find_hazards_on(view, "dml")
+
+    def find_hazards_on(self, view: View, ep: Ep) -> Iterator[Hazard]:
         """Flag each norm in float16; a warning, since most activations are small."""
-        for node in view.nodes(*OVERFLOWS_IN_FLOAT16):
+        for node in view.nodes(*_OVERFLOWS[predicted_provider(ep)]):
             if view.shapes.dtype(node.inputs[0]) == ir.DataType.FLOAT16:
                 message = f"{node.op_type} in float16: wrong where the input reaches about 256"
                 yield Hazard(node, message)
@@ -400,19 +417,19 @@ class ShortIndices(Rule):
 
 
 class LostNan(Rule):
-    """Flags a NaN test behind an operator that turns NaN into a number on DirectML.
+    """Flags a NaN test behind an operator that turns NaN into a number.
 
     Why:
         Run on onnxruntime-directml 1.24.4 (edges.csv and survey.csv, nan): Relu of NaN is 0, Max
         and Min of NaN and 2 are 2, Clip, Sign, Atan, Celu and HardSigmoid make a number of it, and
         ReduceMax and ReduceMin leave it out; on the CPU all of them are NaN. A guard behind them
-        never sees it.
+        never sees it. On onnxruntime-webgpu 1.27.0 Relu, Clip, HardSigmoid and Softmax do so.
 
     Flagged:
         <ir_version: 8, opset_import: ["" : 17]>
-        guard (float[N] x, float[N] z) => (bool[N] y)
+        guard (float[N] x) => (bool[N] y)
         {
-            top = Max (x, z)
+            top = Relu (x)
             y = IsNaN (top)
         }
 
@@ -426,9 +443,16 @@ class LostNan(Rule):
         }
     """
 
+    providers = ("dml", "webgpu")
+
     def find_hazards(self, view: View) -> Iterator[Hazard]:
+        """Flag each IsNaN behind an operator that loses NaN on DirectML."""
+        yield from self.find_hazards_on(view, "dml")
+
+    def find_hazards_on(self, view: View, ep: Ep) -> Iterator[Hazard]:
         """Flag each IsNaN right behind an operator that loses NaN, Casts and moves aside."""
+        loses_nan = _LOSES_NAN[predicted_provider(ep)]
         for node in view.nodes("IsNaN"):
             maker = producer_of(node.inputs[0], *KEEPS_NAN_OF_FIRST_INPUT)
-            if LOSES_NAN.has(maker) and not is_folded(node, view):
+            if loses_nan.has(maker) and not is_folded(node, view):
                 yield Hazard(node, f"{maker.op_type} makes a number of NaN: this never is True")

@@ -28,9 +28,12 @@ _ONLY_ON_DIRECTML = frozenset(
     {"reshape-allowzero", "convtranspose-2d", "bool-cast", "cumsum-index", "gather-int64"}
     | {"slice-start", "pad-slice", "clip-minmax", "matmul-4d", "matmul-vector", "quantize-axis"}
     | {"reverse-2d", "keep-output", "host-output", "gemm-bias", "pad-amounts", "pool-pads"}
-    | {"slice-gather", "slice-gate", "opset-ceiling", "logsumexp-shift", "nbits-inputs"}
+    | {"slice-gather", "slice-gate", "opset-ceiling", "nbits-inputs"}
     | {"resize-4d", "convtranspose-pads", "lp-norm", "pad-empty", "roi-size"}
 )
+
+# Computed wrongly by onnxruntime-webgpu 1.27.0 as well: survey.csv of its facts.
+_WRONG_ON_WEBGPU = frozenset({"logsumexp-shift"})
 
 # An element of the result is one of the data inputs, here of a shape tensor.
 _PASSES_ELEMENTS_ON = ops.MOVES_ELEMENTS | ops.CASTS | ops.named("Where")
@@ -38,13 +41,17 @@ _PASSES_ELEMENTS_ON = ops.MOVES_ELEMENTS | ops.CASTS | ops.named("Where")
 
 def providers_of_pass(name: str) -> tuple[Ep, ...]:
     """Return the providers on which a site of the pass ``name`` matters at all."""
-    return ("dml",) if name in _ONLY_ON_DIRECTML else EVERYWHERE
+    if name in _ONLY_ON_DIRECTML:
+        return ("dml",)
+    return ("dml", "webgpu") if name in _WRONG_ON_WEBGPU else EVERYWHERE
 
 
 def site_severity(name: str, site: Match, view: View, provider: Ep) -> Severity:
     """Return how bad a site of the pass ``name`` is on a provider."""
     if name == "loadable":
         return "error"  # no provider loads the model
+    if provider == "webgpu" and name in _WRONG_ON_WEBGPU:
+        return _wrong_if_it_runs(site, view)
     if provider != "dml":
         return "warning" if name in ("thaw", "fresh-shapes") else "note"
     judge = _JUDGES.get(name)

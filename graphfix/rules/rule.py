@@ -51,6 +51,11 @@ class Rule(Check):
     def find_hazards(self, view: View) -> Iterator[Hazard]:
         """Yield every place that is flagged, in the order of the graph."""
 
+    def find_hazards_on(self, view: View, ep: Ep) -> Iterator[Hazard]:
+        """Yield every place that is flagged on one of its providers, where they differ."""
+        del ep
+        yield from self.find_hazards(view)
+
     def sites(self, model: ir.Model) -> Iterator[Hazard]:
         """Yield every place that is flagged."""
         yield from self.find_hazards(View(model))

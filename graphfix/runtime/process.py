@@ -142,9 +142,9 @@ class Worker:
         return self.opened
 
     def release_session(self) -> None:
-        """Count one session less; after the last, a spent process ends."""
+        """Count one session less; after the last, a process that was replaced ends."""
         self.open_sessions -= 1
-        if self.open_sessions == 0 and self.is_spent:
+        if self.open_sessions == 0 and self not in _current.values():
             self.stop()
 
     def forget_session(self, number: int) -> None:
@@ -326,14 +326,19 @@ _current: dict[tuple[Runner, int], Worker] = {}
 
 
 def worker_for(runner: Runner) -> Worker:
-    """Return this thread's process of a runner that still takes sessions, or a fresh one."""
+    """Return this thread's process of a runner that still takes sessions, or a fresh one.
+
+    The fresh one is started before the spent one ends: Wine and its display take seconds to come up
+    and to go, and stay for a process that is there.
+    """
     key = (runner, threading.get_ident())
     worker = _current.get(key)
-    if worker is None or worker.is_spent:
-        if worker is not None and worker.open_sessions == 0:
-            worker.stop()
-        worker = _current[key] = Worker(runner)
-    return worker
+    if worker is not None and not worker.is_spent:
+        return worker
+    fresh = _current[key] = Worker(runner)
+    if worker is not None and worker.open_sessions == 0:
+        threading.Thread(target=worker.stop).start()
+    return fresh
 
 
 def workers_of(runner: Runner) -> list[Worker]:

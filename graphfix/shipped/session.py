@@ -3,11 +3,12 @@
 Importing it needs onnxruntime and numpy only.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
 import numpy as np
 from onnxruntime import InferenceSession, ModelMetadata, OrtValue, RunOptions, SessionOptions
@@ -15,20 +16,31 @@ from onnxruntime import InferenceSession, ModelMetadata, OrtValue, RunOptions, S
 from graphfix.errors import FeedError, ModelError, UsageError
 from graphfix.paths import StrPath, require_path
 from graphfix.runtime.port import Array, Feeds
-from graphfix.shipped import container_fit
-from graphfix.shipped.container_fit import DTYPES, ClipFit
+from graphfix.shipped import container_fit, remembered_choice
+from graphfix.shipped.container_fit import ClipFit
 from graphfix.shipped.container_ports import require_described
 from graphfix.shipped.folder_files import open_folder
 from graphfix.shipped.manifest import Container, Port
 from graphfix.shipped.manifest_file import read_manifest
 from graphfix.shipped.ort_values import as_array
+from graphfix.shipped.provider_choice import ProviderChoice, measure_providers
 from graphfix.shipped.references import require_own_references
-from graphfix.shipped.sessions import SessionPool, join_provider_options
+from graphfix.shipped.sessions import (
+    SessionPool,
+    default_providers,
+    join_provider_options,
+    known_providers,
+    names_of,
+    providers_with_cpu,
+)
+from graphfix.shipped.stand_in_feeds import stand_in_feeds
 from graphfix.shipped.stream import Stream
 from graphfix.shipped.valid_inputs import require_countable
 from graphfix.wording import group_pairs
 
 ClipFeeds = Mapping[str, Array | OrtValue | Sequence[Array]]
+
+log = logging.getLogger(__name__)
 
 _REMEMBERED = 1024  # lengths; what is kept of each is some kilobytes
 
@@ -60,6 +72,11 @@ class Session:
         sess_options: Options for every session that is made; DirectML's own are set besides. A list
             is taken for ``providers``.
         providers: As for onnxruntime; by default DirectML where there is one, then the CPU.
+            ``"auto"`` takes the provider that is fastest here: of those that this ONNX Runtime has,
+            each runs the largest container, and after two seconds no further one is tried. The
+            result is kept in the user's cache folder, for this folder's content, this version of
+            ONNX Runtime and these devices, and :attr:`provider_choice` says it. With nothing but
+            the CPU, nothing is measured.
         provider_options: As for onnxruntime.
         share: Whether the sessions share the memory of their weights: a second container then costs
             no second copy. ONNX Runtime maps the one file of weights, and by default each session
@@ -73,6 +90,11 @@ class Session:
         check_files: Whether to read each file of the folder once, and to compare its SHA-256 with
             that of the manifest: about a second a gigabyte. Without it only sizes are compared.
 
+    Attributes:
+        folder: The folder.
+        manifest: Its manifest.
+        provider_choice: What ``"auto"`` has chosen, and why; None if the providers were named.
+
     Raises:
         ModelError: The folder has no manifest, a file is none of it, or ONNX Runtime rejects a
             model of it.
@@ -83,7 +105,7 @@ class Session:
         self,
         folder: StrPath,
         sess_options: SessionOptions | Sequence[Any] | None = None,
-        providers: Sequence[Any] | None = None,
+        providers: Sequence[Any] | Literal["auto"] | None = None,
         provider_options: Sequence[Mapping[str, Any]] | None = None,
         *,
         share: bool = False,
@@ -101,6 +123,7 @@ class Session:
         self.folder = require_path(folder)
         self.manifest = manifest = open_folder(self.folder, check_hashes=check_files)
         self._options, self._share = sess_options, share
+        self.provider_choice: ProviderChoice | None
         self.set_providers(providers, provider_options)
         self._fallback = None if fallback is None else require_path(fallback)
         self._outputs = {x.name: x for x in manifest.outputs}
@@ -115,9 +138,10 @@ class Session:
         """Return the folder, what it takes, and where it runs."""
         dim, providers = self.manifest.axis.dim, map(str, self._sessions.provider_names)
         sizes = sorted({x.sizes[dim] for x in self.manifest.containers})
+        auto = "" if self.provider_choice is None else f"; auto: {self.provider_choice}"
         return (
             f"<graphfix.Session of {str(self.folder)!r}: {dim} of {', '.join(map(str, sizes))} "
-            f"on {', '.join(providers)}>"
+            f"on {', '.join(providers)}{auto}>"
         )
 
     if not TYPE_CHECKING:
@@ -133,21 +157,75 @@ class Session:
 
     def set_providers(
         self,
-        providers: Sequence[Any] | None = None,
+        providers: Sequence[Any] | Literal["auto"] | None = None,
         provider_options: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
         """Run on other execution providers from now on; sessions are made again.
 
         Args:
-            providers: As for onnxruntime; by default DirectML where there is one, then the CPU.
+            providers: As for onnxruntime; by default DirectML where there is one, then the CPU;
+                ``"auto"`` for the one that is fastest here.
             provider_options: As for onnxruntime.
 
         Raises:
-            UsageError: There are not as many options as providers.
+            UsageError: There are not as many options as providers, or they are a text that is not
+                ``"auto"``.
         """
-        pairs = join_provider_options(providers, provider_options)
-        self._sessions = SessionPool(pairs, self._options, share=self._share)
+        if isinstance(providers, str) and providers != "auto":
+            raise UsageError(f'providers={providers!r}: give a list of names, or "auto"')
+        if providers == "auto" and provider_options is None:
+            self._sessions, self.provider_choice = self._find_fastest()
+        else:
+            named = None if isinstance(providers, str) else providers
+            pairs = join_provider_options(named, provider_options)
+            self._sessions = SessionPool(pairs, self._options, share=self._share)
+            self.provider_choice = None
         self._device = "dml" if self._sessions.on_directml else "cpu"
+
+    def _find_fastest(self) -> tuple[SessionPool, ProviderChoice]:
+        """Return the sessions on the provider that is fastest here, measured or remembered."""
+        names, usual = known_providers(), default_providers()
+        if len(names) < 2:
+            pool = SessionPool(usual, self._options, share=self._share)
+            return pool, ProviderChoice(pool.provider_names[0])
+        key = remembered_choice.key_of(self.manifest, names, self._options, share=self._share)
+        if (choice := remembered_choice.load_choice(key)) is not None:
+            chosen = providers_with_cpu(choice.provider)
+            return SessionPool(chosen, self._options, share=self._share), choice
+        pools = {
+            name: SessionPool(
+                providers_with_cpu(name), self._options, share=self._share, may_fall_back=False
+            )
+            for name in names
+        }
+        container = self._most_telling_container()
+        openers = {x: partial(self._open_run, container, pool) for x, pool in pools.items()}
+        choice = measure_providers(openers, names_of(usual), container=container.file)
+        remembered_choice.save_choice(key, choice)
+        log.info("%s: runs on %s", self.folder, choice)
+        return pools[choice.provider], choice
+
+    def _most_telling_container(self) -> Container:
+        """Return the container in which a wrong choice costs most.
+
+        That is the largest for clips; for steps, the smallest step behind the largest caches, of
+        which there are most.
+        """
+        dim = self.manifest.axis.dim
+        if self.manifest.stream is None:
+            return self.manifest.containers[-1]
+        caches = [x.dim for x in self.manifest.stream.caches]
+        return min(
+            self.manifest.containers,
+            key=lambda x: (x.sizes[dim], -sum(x.sizes.get(cache, 0) for cache in caches)),
+        )
+
+    def _open_run(self, container: Container, pool: SessionPool) -> Callable[[], list[Array]]:
+        """Open a container in a pool of sessions, and return what runs it once."""
+        session = self._session_of(container, pool)
+        feeds = stand_in_feeds(self.manifest, container, session.get_inputs())
+        names = [x.name for x in session.get_outputs()]
+        return lambda: pool.run(session, names, feeds)
 
     def get_inputs(self) -> list[NodeArg]:
         """Return the inputs of the original model."""
@@ -445,18 +523,21 @@ class Session:
             fed[lengths] = np.asarray([length], np.int64)
         return self._sessions.run(session, names, fed, run_options)
 
-    def _session_of(self, container: Container) -> InferenceSession:
+    def _session_of(
+        self, container: Container, pool: SessionPool | None = None
+    ) -> InferenceSession:
+        pool = pool or self._sessions
         path = self.folder / container.file
-        if (session := self._sessions.open_sessions.get(path)) is not None:
+        if (session := pool.open_sessions.get(path)) is not None:
             return session
         try:
             require_own_references(self.folder, container.file, self.manifest)
-            session = self._sessions.session_of(path)
+            session = pool.session_of(path)
             require_described(self.manifest, container, path, session)
             return session
         finally:  # the folder may be another now, and its containers not those of the manifest
             if read_manifest(self.folder) != self.manifest:
-                self._sessions.open_sessions.pop(path, None)
+                pool.open_sessions.pop(path, None)
                 raise ModelError(
                     f"{self.folder}: was shipped again since this session was made; make another"
                 )
@@ -464,13 +545,7 @@ class Session:
     def _warm_up(self) -> None:
         first = [self.manifest.opening.container] if self.manifest.opening else []
         for container in (*first, *self.manifest.containers):
-            session = self._session_of(container)
-            ports = [x for x in session.get_inputs() if x.type in DTYPES]
-            zeros = {x.name: np.zeros(x.shape, DTYPES[x.type]) for x in ports}
-            if self.manifest.stream is None and self.manifest.lengths in zeros:
-                # A clip that fills it.
-                zeros[self.manifest.lengths or ""][:] = container.sizes[self.manifest.axis.dim]
-            self._sessions.run(session, [x.name for x in session.get_outputs()], zeros)
+            self._open_run(container, self._sessions)()
 
 
 def _join_rows(port: Port, parts: Sequence[Array]) -> Array:

@@ -1,8 +1,8 @@
 """The ONNX Runtime sessions that run the files of a shipped folder."""
 
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,11 +10,14 @@ import onnxruntime
 from onnxruntime import InferenceSession, SessionOptions
 
 from graphfix.errors import ModelError, UsageError
+from graphfix.providers.table import PROVIDERS
 from graphfix.runtime.ort_paths import WEIGHTS_FOLDER, openable_source
 from graphfix.runtime.port import Array
 from graphfix.runtime.run_errors import reason_of
 
-_DIRECTML, _CPU = "DmlExecutionProvider", "CPUExecutionProvider"
+_DIRECTML, _CPU = PROVIDERS["dml"].ort_name, PROVIDERS["cpu"].ort_name
+# Without a device id onnxruntime falls back from these to the CPU without an error.
+_NUMBERED = (_DIRECTML, PROVIDERS["cuda"].ort_name)
 
 
 class SessionPool:
@@ -24,6 +27,7 @@ class SessionPool:
         providers: As for onnxruntime; None for DirectML where it is available, then the CPU.
         options: Options for every session; DirectML's own are set besides.
         share: Whether the sessions share the memory of their weights, and prepack none of them.
+        may_fall_back: Whether ONNX Runtime may take the CPU for a provider that fails.
 
     Attributes:
         providers: The execution providers of every session.
@@ -32,12 +36,18 @@ class SessionPool:
     """
 
     def __init__(
-        self, providers: Sequence[Any] | None, options: SessionOptions | None, *, share: bool
+        self,
+        providers: Sequence[Any] | None,
+        options: SessionOptions | None,
+        *,
+        share: bool,
+        may_fall_back: bool = True,
     ) -> None:
-        self.providers = list(_default_providers() if providers is None else providers)
+        self.providers = list(default_providers() if providers is None else providers)
         self.open_sessions: dict[Path, InferenceSession] = {}
         self._options = options
         self._share = share
+        self._may_fall_back = may_fall_back
         self._create_lock = threading.Lock()
         # DirectML allows one run at a time; two at once are undefined behaviour.
         self.run_lock = threading.Lock() if self.on_directml else nullcontext()
@@ -45,7 +55,7 @@ class SessionPool:
     @property
     def provider_names(self) -> list[str]:
         """Return the names of the providers."""
-        return [x[0] if isinstance(x, tuple) else x for x in self.providers]
+        return names_of(self.providers)
 
     @property
     def on_directml(self) -> bool:
@@ -83,19 +93,24 @@ class SessionPool:
 
     def _create_session(self, path: Path) -> InferenceSession:
         options = self._options or _quiet_options()
-        if self.on_directml:  # what DirectML demands
-            options.enable_mem_pattern = False
-            options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
         source, weights = openable_source(str(path))
         if weights is not None:
             options.add_session_config_entry(WEIGHTS_FOLDER, str(weights))
         if self._share:
             options.add_session_config_entry("session.disable_prepacking", "1")
+        demands = _meet_directml(options) if self.on_directml else nullcontext()
         try:
-            return onnxruntime.InferenceSession(source, options, providers=self.providers)
+            with demands:
+                session = onnxruntime.InferenceSession(
+                    source, options, providers=self.providers, enable_fallback=self._may_fall_back
+                )
         except Exception as error:  # onnxruntime raises a dozen unrelated types
             reason = reason_of(error)
             raise ModelError(f"{path}: ONNX Runtime does not load it: {reason}") from error
+        used, wanted = session.get_providers()[0], self.provider_names[0]
+        if used != wanted and not self._may_fall_back:
+            raise ModelError(f"{path}: ONNX Runtime fell back to {used} instead of {wanted}")
+        return session
 
 
 def join_provider_options(
@@ -113,13 +128,42 @@ def join_provider_options(
     return [(name, dict(each)) for name, each in zip(providers, options, strict=True)]
 
 
-def _default_providers() -> list[Any]:
+def default_providers() -> list[Any]:
     """Return DirectML where it is available, and the CPU for what it does not run."""
     available = onnxruntime.get_available_providers()
+    return providers_with_cpu(_DIRECTML if _DIRECTML in available else _CPU)
+
+
+def known_providers() -> list[str]:
+    """Return the names of the providers that this ONNX Runtime has and graphfix knows."""
+    available = onnxruntime.get_available_providers()
+    return [x.ort_name for x in PROVIDERS.values() if x.ort_name in available]
+
+
+def providers_with_cpu(name: str) -> list[Any]:
+    """Return a provider as onnxruntime takes it, and the CPU for what it does not run."""
+    if name == _CPU:
+        return [_CPU]
     # The device that the containers were proved on. Without one ONNX Runtime asks DXCore, which
     # older Windows has not, and falls back to the CPU with a line on standard output.
-    preferred = [(_DIRECTML, {"device_id": 0})] if _DIRECTML in available else []
-    return [*preferred, _CPU]
+    return [(name, {"device_id": 0}) if name in _NUMBERED else name, _CPU]
+
+
+def names_of(providers: Sequence[Any]) -> list[str]:
+    """Return the names of providers, some of which may have options."""
+    return [x[0] if isinstance(x, tuple) else x for x in providers]
+
+
+@contextmanager
+def _meet_directml(options: SessionOptions) -> Iterator[None]:
+    """Set what DirectML demands while a session is made; another provider may do without."""
+    own = options.enable_mem_pattern, options.execution_mode
+    options.enable_mem_pattern = False
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    try:
+        yield
+    finally:
+        options.enable_mem_pattern, options.execution_mode = own
 
 
 def _quiet_options() -> SessionOptions:

@@ -182,7 +182,7 @@ class Stream:
         feeds = {**held_feeds, **new_feeds}
         sizes = self._infer_sizes(feeds)
         new = sizes[self._new_dim]
-        level = self._cache_sizes_for(self._length + new)
+        level = self._cache_sizes_for(self._length_after(sizes, self._length))
         if is_new_encoding and not self._encoder_caches <= new_feeds.keys():
             feeds |= self._run_opening(feeds, sizes, run_options)
         chunk_sizes = sorted(x.sizes[self._new_dim] for x in self._containers_with(level))

@@ -12,6 +12,7 @@ from graphfix.engine import pipeline, registry
 from graphfix.engine.fixpoint import spec_of_check
 from graphfix.engine.report import Report
 from graphfix.errors import GraphfixError, PaddingError, UsageError
+from graphfix.feeds.roles import roles_of
 from graphfix.files import io
 from graphfix.graph.dims import name_dims
 from graphfix.job.culprits import Culprits, CulpritSearch
@@ -207,11 +208,22 @@ class ShipOrder:
             fixed = ":".join(f"{quote_name(name)}={size}" for name, size in fixed_sizes.items())
             raise PaddingError(
                 f"{error}. Possible are fixed sizes without padding: "
-                f"graphfix run {self.origin.origin} -p directml,fix-dims:{fixed}"
+                f"graphfix run {self.origin.origin} -p directml,"
+                f"{self._baked_selectors()}fix-dims:{fixed}"
             ) from error
         require_sizes_applied(report, container[self.facts.axis.dim])
         record_pass_exclusions(model, leave)
         return model, replace(report, source=str(self.origin.origin))
+
+    def _baked_selectors(self) -> str:
+        """Return the pass that bakes in what is compared with constants, with a comma; or "".
+
+        Sizes that fit what a sample rate selects need not fit what another one does.
+        """
+        roles = roles_of(self.load_original()).items()
+        values = {name: x.choices[0] for name, x in roles if x.kind == "choice" and x.free}
+        texts = [f":{quote_name(name)}={value}" for name, value in values.items()]
+        return f"fix-input{''.join(texts)}," if texts else ""
 
     def load_original(self) -> ir.Model:
         """Load the model as exported, with a name or an expression for each dim."""

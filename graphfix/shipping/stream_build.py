@@ -222,7 +222,7 @@ class StreamOrder:
 
     def passes_at(self, container: Mapping[str, int], fixed_caches: Sequence[str]) -> list[Check]:
         """Return the passes, with those that fix a container's sizes before the late passes."""
-        sized = {*self.plan.caches, *fixed_caches}
+        sized = {*self.plan.caches, *fixed_caches} - {*self.plan.counted}
         caches = tuple((x, n) for x, n in container.items() if x in sized)
         new = {self.plan.new} if self.plan.step_is_fixed else set()
         other_sizes = tuple((x, n) for x, n in container.items() if x not in sized | new)

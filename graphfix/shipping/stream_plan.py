@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
+from graphfix.cache_axes.buffers import buffer_size, lengths_in_sums
 from graphfix.cache_axes.growth import (
     GrowingState,
     find_growing_states,
@@ -55,6 +56,8 @@ class StreamPlan:
         remarks: Which states were inferred from shape alone, and what looks like one and is none.
         counts_entries: Whether inputs that are told a place, as an offset, take the number of
             earlier entries.
+        counted: Those of ``caches`` that no state has, since caches are buffers of one size: a mask
+            alone is as long.
     """
 
     signature: Signature
@@ -71,6 +74,7 @@ class StreamPlan:
     first: FirstCall | None = None
     remarks: tuple[str, ...] = ()
     counts_entries: bool = True
+    counted: tuple[str, ...] = ()
 
     @property
     def step_is_fixed(self) -> bool:
@@ -84,9 +88,8 @@ def has_growing_states(model: ir.Model) -> bool:
         return False
     copy = model.clone()
     unify_dims(copy)
-    return any(
-        x.axis is not None for x in find_growing_states(copy, shapes.infer(copy, usual=True))
-    )
+    states = find_growing_states(copy, shapes.infer(copy, usual=True))
+    return any(x.axis is not None for x in states) or bool(lengths_in_sums(Signature(copy)))
 
 
 def plan_stream(
@@ -111,18 +114,19 @@ def plan_stream(
     Raises:
         UsageError: A size is missing, or the model continues no states.
     """
-    user_states = tuple(user_states)
+    user_states, declared = tuple(user_states), declared or {}
     _require_state_ports(model, user_states)
     signature = Signature(model)
     inferred = shapes.infer(model, usual=True)
     growing_states = find_growing_states(model, inferred, user_states)
     by_shape = find_growing_states_by_shape(model, inferred, growing_states)
     growing_states = _in_order_of_inputs(model, (*growing_states, *by_shape))
-    states, idle = _split_states(model, inferred, growing_states)
+    states, idle = _split_states(model, inferred, growing_states, declared)
     _require_fed_back(model, inferred, user_states, idle)
     if not states:
         raise UsageError(_no_states_message(model, inferred))
-    cache_dims = tuple(dict.fromkeys(x.dim for x in states if x.dim))
+    counted = lengths_in_sums(signature)
+    cache_dims = tuple(dict.fromkeys((*(x.dim for x in states if x.dim), *counted)))
     outputs = {x.name: inferred.dims(x) for x in model.graph.outputs}
     new = _dim_of_new_entries(signature, states, cache_dims, outputs, axis)
     step = 0 if new else _fixed_step(signature, states, outputs)
@@ -131,7 +135,9 @@ def plan_stream(
     groups = tuple(x for x in groups if x not in signature.derived)
     windows = _cache_windows(model, inferred, states)
     other_groups = [x for x in groups if x not in cache_dims]
-    remarks = _state_remarks(model, states, by_shape)
+    room = buffer_size(model)
+    rooms = dict.fromkeys(counted, room) if room else {}
+    remarks = _state_remarks(model, states, by_shape) + _room_remarks(rooms, cache)
     if step:
         spec, unmet = _without_steps(signature, spec, step)
         remarks += unmet
@@ -149,12 +155,28 @@ def plan_stream(
         states=states,
         inputs=tuple(input_port_of(signature, x, rename) for x in signature.inputs),
         outputs=_output_ports(
-            model, inferred, signature, {x.output for x in states}, cache_dims, idle, declared or {}
+            model,
+            inferred,
+            signature,
+            _dims_of_states(model, inferred, states),
+            cache_dims,
+            idle,
+            declared,
         ),
-        containers=_combine_sizes(sizes, new, _cache_levels(cache_dims, windows, cache)),
+        containers=_combine_sizes(sizes, new, _cache_levels(cache_dims, windows | rooms, cache)),
         names=names | ({new: (new,)} if step else {}),
         remarks=remarks,
+        counted=counted,
     )
+
+
+def _room_remarks(rooms: Mapping[str, int], cache: Sequence[int]) -> tuple[str, ...]:
+    """Return that a size of caches is not used where the model has buffers of another."""
+    unused = sorted({*cache} - {*rooms.values()}) if rooms else []
+    text = ",".join(map(str, unused))
+    room = max(rooms.values(), default=0)
+    reason = f"the caches are buffers that hold {room} entries, so --cache {text} is not used"
+    return (reason,) if unused else ()
 
 
 def _in_order_of_inputs(
@@ -334,7 +356,10 @@ def _require_state_ports(model: ir.Model, user_states: Sequence[StatePair]) -> N
 
 
 def _split_states(
-    model: ir.Model, inferred: Shapes, states: Sequence[GrowingState]
+    model: ir.Model,
+    inferred: Shapes,
+    states: Sequence[GrowingState],
+    declared: Mapping[str, tuple[Dim, ...]],
 ) -> tuple[tuple[GrowingState, ...], set[str]]:
     """Return the states that a step can be fed again, and the outputs of the others.
 
@@ -346,7 +371,16 @@ def _split_states(
     def is_fed_back(state: GrowingState) -> bool:
         before, after = values[state.input], values[state.output]
         same = before is not None and after is not None and len(before) == len(after)
-        return state.axis is not None or (same and all(map(equal_dims, before or (), after or ())))
+        said = declared.get(state.output, ())
+        said = said if len(said) == len(after or ()) else after or ()
+        # What comes out of a buffer is as large as what goes in, as is declared.
+        return state.axis is not None or (
+            same
+            and all(
+                equal_dims(x, y) or x == z
+                for x, y, z in zip(before or (), after or (), said, strict=True)
+            )
+        )
 
     fed_back = tuple(x for x in states if is_fed_back(x))
     return fed_back, {x.output for x in states} - {x.output for x in fed_back}
@@ -425,7 +459,7 @@ def _output_ports(
     model: ir.Model,
     inferred: Shapes,
     signature: Signature,
-    states: set[str],
+    states: Mapping[str, tuple[Dim, ...] | None],
     grows: Sequence[str],
     idle: set[str],
     declared: Mapping[str, tuple[Dim, ...]],
@@ -441,6 +475,7 @@ def _output_ports(
             continue
         dims = repaired_dims.get(value.name or "", inferred.dims(value))
         dims = _known_or_declared(dims, declared.get(value.name or ""), names)
+        dims = states.get(value.name or "") or dims
         dims = _require_known_dims(value, dims, names)
         if value.name not in states and any(symbols_of(x) & set(grows) for x in dims):
             raise UsageError(
@@ -451,6 +486,14 @@ def _output_ports(
         kind = ort_type_of(value.dtype or ir.DataType.FLOAT)
         ports.append(Port(value.name or "", kind, tuple(dim_text(d, rename) for d in dims), rows))
     return tuple(ports)
+
+
+def _dims_of_states(
+    model: ir.Model, inferred: Shapes, states: Iterable[GrowingState]
+) -> dict[str, tuple[Dim, ...] | None]:
+    """Return the dims of the outputs of states: those of the inputs, and None if they grow."""
+    inputs = {x.name: inferred.dims(x) for x in model.graph.inputs}
+    return {x.output: inputs[x.input] if x.axis is None else None for x in states}
 
 
 def _known_or_declared(

@@ -132,7 +132,8 @@ class SequenceRunner:
 
     def iter_sequences(self, *, rolls: bool, joins: bool) -> Iterator[StepSequence]:
         """Yield each sequence; if steps cannot be split, every step has a container's size."""
-        levels = self._cache_levels()
+        # In new entries: a subsampling encoder adds one of a cache for several of its frames.
+        levels = [n * self._new_per_entry() for n in self._cache_levels()]
         bounded = bool(self._plan.caches) and not rolls
         limit = _CacheLimit(levels[-1] if bounded else 4 * SINGLE, bounded)
         sizes = sorted({x[self._plan.new] for x in self._plan.containers})
@@ -156,7 +157,7 @@ class SequenceRunner:
                 yield self.run_sequence(f"a prompt of {count}", [count])
                 steps = limit.fitting_counts(takeable(count, 1, 1))
                 yield self.run_sequence(f"steps behind a prompt of {count}", steps)
-        if self._plan.caches:
+        if {*self._plan.caches} - {*self._plan.counted}:
             length = max(1, min(7, limit.entries - 4))
             prompt_parts = [sizes[0]] if self._plan.step_is_fixed else [length]
             counts = limit.fitting_counts(takeable(1, 1, 1), sum(prompt_parts))
@@ -184,8 +185,20 @@ class SequenceRunner:
         for count in parts:
             outputs = self._run({**self._make_feeds(length, count), **states})
             states = {x.input: outputs[x.output] for x in self._plan.states}
-            length += count
+            length = self._length_of(states, length + count)
         return self.run_sequence(f"going on behind {length}", counts, states, length)
+
+    def _new_per_entry(self) -> int:
+        """Return how many new entries the model takes for each that it adds to a cache."""
+        step = min(x[self._plan.new] for x in self._plan.containers)
+        sizes = {**self._sizes, **dict.fromkeys(self._plan.caches, 0), self._plan.new: step}
+        outputs = {x.name: x for x in self._plan.outputs}
+        added = (
+            shape_of(outputs[x.output], sizes)[x.axis]
+            for x in self._plan.states
+            if x.axis is not None
+        )
+        return step // next((n for n in added if n), step)
 
     def _cache_levels(self) -> list[int]:
         grows = self._plan.caches
@@ -261,15 +274,17 @@ class SequenceRunner:
                     k: x for k, x in step_feeds.items() if self._is_steady(k)
                 } | steady_feeds
             state = {x.input: results[x.output] for x in self._plan.states}
-            cache_lengths = (
-                state[x.input].shape[x.axis] for x in self._plan.states if x.axis is not None
-            )
-            length = next(cache_lengths, length + count)
+            length = self._length_of(state, length + count)
             feeds.append(self._drop_first_call_outputs(step_feeds))
             outputs.append({k: results[k] for k in self._free_outputs})
         return StepSequence(
             name, states or {}, tuple(feeds), tuple(outputs), padded_entries, shorter=shorter
         )
+
+    def _length_of(self, states: Feeds, counted: int) -> int:
+        """Return how many entries the caches hold; ``counted`` where no state says it."""
+        lengths = (states[x.input].shape[x.axis] for x in self._plan.states if x.axis is not None)
+        return next(lengths, counted)
 
     def _step_error(
         self, error: RunError, length: int, count: int, *, first: bool
@@ -548,5 +563,6 @@ def run_sequences(
     """
     with open_original(source) as session:
         runner = SequenceRunner(plan, lambda feeds: session.run({**constants, **feeds}))
-        rolls = may_roll and bool(plan.caches) and runner.can_roll()
+        # Where a mask alone counts entries, it would count on.
+        rolls = may_roll and bool(plan.caches) and not plan.counted and runner.can_roll()
         return tuple(runner.iter_sequences(rolls=rolls, joins=joins)), rolls

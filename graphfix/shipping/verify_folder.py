@@ -1,5 +1,6 @@
 """``graphfix verify MODEL FOLDER``: proves a shipped folder again, as ``graphfix ship`` did."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,9 @@ from graphfix.shipping.shipped_plan import (
 )
 from graphfix.shipping.stream_build import StreamOrder
 from graphfix.wording import Proof
+
+# How many inputs or outputs a message lists.
+_LISTED = 4
 
 
 @dataclass(frozen=True, repr=False)
@@ -112,11 +116,36 @@ def verify_folder(
     manifest = open_folder(folder)
     scratch = ScratchFolder()  # it goes at the end of this function
     given = change_outputs(source, passes_of(manifest), scratch.path, tell, tolerance)
+    _require_names(io.load(given.path), source, folder, manifest)
     allowed = Allowance.of_folder(given.path, folder, manifest, tolerance)
     proof = _FolderVerifier(given.path, source, folder, manifest, ep, allowed, tell)
     if manifest.stream is None:
         return proof.prove_clips()
     return proof.prove_steps(manifest.stream)
+
+
+def _require_names(model: ir.Model, source: Path, folder: Path, manifest: Manifest) -> None:
+    """Raise ModelError where the model lacks an input or output that the folder was made from."""
+    groups = (
+        ("input", manifest.inputs, model.graph.inputs),
+        ("output", manifest.outputs, model.graph.outputs),
+    )
+    for kind, shipped, own in groups:
+        names = [x.name for x in own]
+        missing = [x.name for x in shipped if x.name not in names]
+        if missing:
+            raise ModelError(
+                f"{folder / NAME}: it was made from another model than {source}, which has no "
+                f"{kind} {missing[0]!r:.80}; the folder has "
+                f"{_names_text(x.name for x in shipped)}, and the model {_names_text(names)}"
+            )
+
+
+def _names_text(names: Iterable[str | None]) -> str:
+    """Return the first names of several."""
+    first = [*map(str, names)]
+    more = ", ..." if len(first) > _LISTED else ""
+    return f"{', '.join(first[:_LISTED])}{more}"
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,8 @@ def render_page(data: Data) -> str:
         data,
         kernels={when: counts for when, counts in (data.get("kernels") or {}).items() if counts},
         strips=data.get("strips", {}),
+        key=PROVIDERS[data["ep"]].key,
+        recompiles=PROVIDERS[data["ep"]].recompiles,
         busy=group_by_pass(data["passes"]),
     )
 

@@ -37,7 +37,7 @@ terminal. The two models of each are ONNX text, and the tests run them: the firs
 second is not. What the passes find is flagged as well; [their page](../passes/README.md) says what
 that is.
 
-`--ep` says where the model is to run: on DirectML (`dml`, the default) or on the
+`--ep` says where the model is to run: on DirectML (`dml`, the default), on `webgpu` or on the
 `cpu`; the rules that hold there are asked.
 
 An **error** crashes or computes something else on the chosen provider; a **warning** is slow or

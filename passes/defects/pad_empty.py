@@ -13,7 +13,7 @@ from graphfix.facts.view import View
 from graphfix.graph.constants import scalar_of
 from graphfix.graph.nodes import input_at
 from graphfix.ops.pads import pad_mode
-from graphfix.providers.directml.empty_inputs import find_empty_inputs
+from graphfix.providers.empty_inputs import find_empty_inputs
 
 from ..common.cuts import build_slice
 

@@ -15,7 +15,7 @@ from graphfix.facts.view import View
 from graphfix.graph.dims import contradicts_shape
 from graphfix.graph.nodes import attr_float, attr_int, input_at
 from graphfix.lengths.dim_nodes import build_axis_size
-from graphfix.ops.attention import attention_slots
+from graphfix.ops.attention import attention_slots, cache_window
 from graphfix.ops.op_set import qualified_name
 
 from ..common.fusible import FLOATS
@@ -41,7 +41,8 @@ class PlainAttention(NodePass[Match]):
     GroupQueryAttention, MultiHeadAttention and Attention become Concats of their caches, products,
     a causal mask and a Softmax, and the rotary embedding becomes RotaryEmbedding. Where past and
     present of a GroupQueryAttention are declared as one buffer of a fixed size, new entries are
-    written into their place.
+    written into their place; where they hold a window alone (`sliding_window_cache`), what falls
+    out of it is dropped.
 
     Why:
         DirectML loses the past of a GroupQueryAttention unless past and present are one buffer (see
@@ -234,7 +235,19 @@ def _reason_against_grouped(node: ir.Node, known: Shapes) -> str | None:
         return "its caches are of another type"
     if attr_int(node, "do_rotary", 0) and input_at(node, 8) is None:
         return "its rotary embedding has no table"
-    return None
+    return _reason_against_window(node, known)
+
+
+def _reason_against_window(node: ir.Node, known: Shapes) -> str | None:
+    """Return why a node whose caches hold a window alone is kept, or None."""
+    window, past = cache_window(node), known.dims(input_at(node, 3))
+    if window is None:
+        return None
+    if not past or not isinstance(past[2], int):
+        return "its caches hold a window, and their size is not fixed"
+    if past[2] < window:
+        return f"its caches hold {past[2]} entries, less than its window of {window}"
+    return None if input_at(node, 10) is None else "its addend has a column for what it dropped"
 
 
 def _build_grouped(node: ir.Node, op: Builder) -> tuple[ir.Value, ...]:
@@ -242,24 +255,33 @@ def _build_grouped(node: ir.Node, op: Builder) -> tuple[ir.Value, ...]:
     known, dtype = op.view.shapes, _float_type(node, op)
     number = dtype.numpy()
     heads = _grouped_heads(node, known) or _Heads(1, 1, 1, 1)
-    is_buffer, rotates = _is_buffer(node, known), bool(attr_int(node, "do_rotary", 0))
+    window, rotates = cache_window(node), bool(attr_int(node, "do_rotary", 0))
+    is_buffer = window is None and _is_buffer(node, known)
     first = node.inputs[0]
     assert first is not None
-    places = _positions_of_new(node, first, op) if is_buffer or rotates else first
+    has_places = is_buffer or rotates or window is not None
+    places = _positions_of_new(node, first, op) if has_places else first
     positions = (input_at(node, 9) or places) if rotates else None
     query, key, value = _grouped_inputs(node, heads, positions, op)
     query = split_heads(query, heads.queries, heads.features, op)
     new = [split_heads(x, heads.keys, heads.features, op) for x in (key, value)]
     pasts = [x for x in (input_at(node, 3), input_at(node, 4)) if x is not None]
-    low, window = np.array(-np.inf, number), max(0, attr_int(node, "local_window_size", -1))
+    low, seen = np.array(-np.inf, number), max(0, attr_int(node, "local_window_size", -1))
     if is_buffer:
         place = _Place.of(pasts[0], places, op)
         caches = [place.write(x, y, dtype) for x, y in zip(pasts, new, strict=True)]
-        hidden = place.addend(low, window)
+        hidden = place.addend(low, seen)
+        read = caches
     else:
-        caches = [op.Concat(x, y, axis=2) for x, y in zip(pasts, new, strict=True)]
-        hidden = causal_addend(query, caches[0], pasts[0], op, low=low, window=window)
-    keys, values = (repeat_heads(x, heads.keys, heads.queries, heads.features, op) for x in caches)
+        read = [op.Concat(x, y, axis=2) for x, y in zip(pasts, new, strict=True)]
+        caches = read
+        if window is None:
+            hidden = causal_addend(query, read[0], pasts[0], op, low=low, window=seen)
+        else:
+            kept = _WindowCache.of(pasts[0], places, window, op)
+            caches = [kept.keep(x, heads.keys, heads.features) for x in read]
+            hidden = kept.place.addend(low, seen)
+    keys, values = (repeat_heads(x, heads.keys, heads.queries, heads.features, op) for x in read)
     scale = np.array(_scale_of(node, heads.features), number)
     softcap = attr_float(node, "softcap", 0.0)
     scores = build_scores(query, keys, op, scale=scale, softcap=softcap)
@@ -368,6 +390,63 @@ class _Place:
             before = op.Less(self.distances, np.array(1 - window, np.int64))
             hidden = op.Or(hidden, before)
         return op.Where(hidden, low, zero)
+
+
+@dataclass(frozen=True)
+class _WindowCache:
+    """Where entries are in a cache that holds a window alone, with the newest ones behind it.
+
+    Attributes:
+        place: How far each entry is behind each new one.
+        rows: Which entry goes to each row of the next cache, int64 [B, 1, N, 1].
+    """
+
+    place: _Place
+    rows: ir.Value
+
+    @classmethod
+    def of(cls, past: ir.Value, positions: ir.Value, window: int, op: Builder) -> "_WindowCache":
+        """Build where entries are, for a cache [B, H, N, D] and new ones at positions [B, T]."""
+        (_, _, size, _) = op.view.shapes.dims(past) or (1, 1, 1, 1)
+        assert isinstance(size, int)
+        one, axis = np.array([1], np.int64), np.array([1], np.int64)
+        end = np.array([np.iinfo(np.int64).max], np.int64)
+        first = op.Slice(positions, np.array([0], np.int64), one, axis)
+        total = op.Add(op.Slice(positions, -one, end, axis), one)
+        places = op.constant(np.arange(size, dtype=np.int64))
+        earlier = op.Add(_first_kept(first, size, window, op), places)
+        is_there = op.Less(earlier, first)
+        earlier = op.Where(is_there, earlier, np.array(-(1 << 30), np.int64))
+        known = op.Concat(earlier, positions, axis=1)
+        queries = op.Unsqueeze(positions, np.array([1, 3], np.int64))
+        distances = op.Sub(op.Unsqueeze(known, np.array([1, 2], np.int64)), queries)
+        kept = op.Add(_first_kept(total, size, window, op), places)
+        from_past = op.Sub(kept, _first_kept(first, size, window, op))
+        from_new = op.Add(op.Sub(kept, first), np.array(size, np.int64))
+        rows = op.Where(op.Less(kept, first), from_past, from_new)
+        # Rows that nothing is in yet are read from the last entry, and overwritten.
+        last = op.Sub(op.Add(op.Sub(total, first), np.array(size, np.int64)), one)
+        rows = op.Min(rows, last)
+        return cls(_Place(op, distances), op.Unsqueeze(rows, np.array([1, 3], np.int64)))
+
+    def keep(self, joined: ir.Value, heads: int, features: int) -> ir.Value:
+        """Build the next cache from the past with the new entries behind it, [B, H, N + T, D]."""
+        op = self.place.op
+        spread = op.Expand(self.rows, np.array([1, heads, 1, features], np.int64))
+        return op.GatherElements(joined, spread, axis=2)
+
+
+def _first_kept(total: ir.Value, size: int, window: int, op: Builder) -> ir.Value:
+    """Build the position of the first entry in a cache of a size after so many, int64 [B, 1].
+
+    Where it is full, it drops as many at once as the window needs not.
+    """
+    above = op.Max(op.Sub(total, np.array(size, np.int64)), np.array(0, np.int64))
+    if size == window:
+        return above
+    step = np.array(size - window + 1, np.int64)
+    times = op.Div(op.Add(above, np.array(size - window, np.int64)), step)
+    return op.Mul(times, step)
 
 
 # MultiHeadAttention, and Attention with the weights of its projections
@@ -486,7 +565,7 @@ def _build_projected(node: ir.Node, op: Builder) -> tuple[ir.Value, ...]:
 _RECIPES = {
     "com.microsoft.GroupQueryAttention": _Recipe(
         {"num_heads", "kv_num_heads", "scale", "local_window_size", "softcap", "smooth_softmax"}
-        | {"do_rotary", "rotary_interleaved"},
+        | {"do_rotary", "rotary_interleaved", "sliding_window_cache"},
         {*range(12)},
         3,
         _reason_against_grouped,

@@ -38,9 +38,9 @@ class FuseAttention(NodePass[Attention]):
     Why:
         An attention takes 15 to 30 kernels on DirectML in the exports that were looked at, each of
         them recompiled at another length, most of them over [B, H, T, T]; MultiHeadAttention is one
-        kernel on DirectML, CPU and CUDA. onnxscript's rules for it (0.7.2) match 98 of 203 places
-        in 79 repaired exports: fixed patterns do not see a merged batch [B * H, T, D], a scale that
-        is computed, a Mul after the Softmax. Where they match with a mask, DirectML refuses the
+        kernel on DirectML, CPU and CUDA. onnxscript's rules for it (0.7.2) match half of the places
+        in repaired exports: fixed patterns do not see a merged batch [B * H, T, D], a scale that is
+        computed, a Mul after the Softmax. Where they match with a mask, DirectML refuses the
         result: it takes ``attention_bias`` as [B, H, T, T] alone, queries, keys and values of rank
         3 alone (80070057 otherwise, run on the real provider), gives other numbers where there is
         a ``key_padding_mask`` beside it (run), and reads no ``unidirectional``

@@ -46,7 +46,7 @@ class FiniteMask(NodePass[LowSite]):
         below -16. On the CPU the second shows nothing, since it computes float16 in float32. With
         -1e4 all of them are numbers, and exp(-1e4) is 0 in both types. Converters also make -inf of
         such a mask when they turn a model to float16. transformers 4.41 writes (1 - mask) *
-        -3.4e38, which is no Where: 8 of the 79 exports of the zoo have one.
+        -3.4e38, which is no Where.
 
     Before:
         <

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import socket
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,18 +17,8 @@ import onnx
 import pytest
 
 BENCH = Path(__file__).parents[2] / "bench"
-HEAD = '<ir_version: 8, opset_import: ["": 18, "com.microsoft": 1]>\n'
-ATTENTION = (
-    HEAD
-    + """g (float[B, T, 4] q, float[B, T, 4] k) => (float[B, T, 4] y) {
-    t = Transpose <perm = [0, 2, 1]> (k)  s = MatMul (q, t)  p = Softmax (s)
-    c = Identity (p)  y = MatMul (c, k) }"""
-)
-FUSED = (
-    HEAD
-    + """g (float[B, T, 4] q, float[B, T, 4] k) => (float[B, T, 4] y) {
-    a = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, k)  y = Softmax (a) }"""
-)
+ROOT = BENCH.parent
+HEAD = '<ir_version: 8, opset_import: ["": 18]>\n'
 WRONG = HEAD + "g (float[T, 4] x) => (float[T, 4] y) { y = Neg (x) }"
 RELU = HEAD + "g (float[T, 4] x) => (float[T, 4] y) { y = Relu (x) }"
 
@@ -35,7 +26,7 @@ RELU = HEAD + "g (float[T, 4] x) => (float[T, 4] y) { y = Relu (x) }"
 @pytest.fixture
 def scripts(monkeypatch: pytest.MonkeyPatch) -> Any:
     """bench/side_by_side.py, as it is when it is run."""
-    names = ("peers", "steps", "side_by_side_page", "side_by_side", "picture")
+    names = ("peers", "steps", "side_by_side_page", "side_by_side", "picture", "clock")
     monkeypatch.syspath_prepend(str(BENCH))
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -57,123 +48,140 @@ def part(scripts: ModuleType, name: str) -> Any:
     return sys.modules[name]
 
 
-def test_a_softmax_that_weighs_a_product_is_an_attention(scripts: Any, tmp_path: Path) -> None:
-    peers = part(scripts, "peers")
-    assert peers.attentions(saved(tmp_path, "a", ATTENTION)) == {"fused": 0, "open": 1}
-    assert peers.attentions(saved(tmp_path, "b", FUSED)) == {"fused": 1, "open": 0}
-
-
 def compare(scripts: Any, tmp_path: Path, *more: str) -> dict[str, Any]:
     arguments = ["--zoo", str(tmp_path / "zoo"), "--work", str(tmp_path / "work")]
-    arguments += ["--out", str(tmp_path / "docs"), *more]
+    arguments += ["--peers", str(tmp_path / "none"), "--out", str(tmp_path), *more]
     assert scripts.main(arguments) == 0
     data: dict[str, Any] = json.loads((tmp_path / "docs" / "compare.json").read_text("utf-8"))
     return data
 
 
+@pytest.mark.process
 def test_what_is_known_is_not_done_again(
     scripts: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(scripts, "TOOLS", {})
-    saved(tmp_path / "zoo", "a", ATTENTION)
-    specs = ["--no-time", "--no-dml", "--spec", "mine=cumsum-index", "--spec", "nope"]
-    data = compare(scripts, tmp_path, *specs)
-    assert "graphfix nope is left out: there is no pass 'nope'" in capsys.readouterr().err
+    saved(tmp_path / "zoo", "a", RELU)
+    options = ["--no-dml", "--spec", "mine=cumsum-index", "--spec", "nope"]
+    data = compare(scripts, tmp_path, *options)
+    heard = capsys.readouterr().err
+    assert "graphfix nope is skipped: there is no pass 'nope'" in heard
+    assert "onnxslim is skipped: make compare installs it in build/peers" in heard
     assert data["tools"] == ["exported", "graphfix mine"]
     (row,) = data["rows"]
     for tool in data["tools"]:
-        one = row["tools"][tool]
-        assert one["verify"]["ok"]
-        assert one["attentions"] == {"fused": 0, "open": 1}
-        assert one["plan"]["kernels"] > 0
+        found = row["tools"][tool]
+        assert found["verify"]["ok"]
+        assert found["plan"]["kernels"] == 1
+        assert found["time"]["value"] > 0
+    assert row["copy"]["value"] > 0
     page = (tmp_path / "docs" / "compare.md").read_text("utf-8")
-    kernels = row["tools"]["exported"]["plan"]["kernels"]
-    inside = row["tools"]["exported"]["plan"]["inside"]  # with the dims fixed, one kernel of all
-    assert inside == 4  # the Identity goes
-    told = f"{kernels} | 1.00 (1.00 to 1.00) | {inside} (1.00)"
-    assert f"| as exported | 1 | {told} | 0 of 1 | 0 | 0 |" in page
+    assert "| as exported |  | 0 | 0 | 0 |  | 1 | 1.00 (1.00 to 1.00) | 0 | 0 |  |  |" in page
 
     asked: list[list[str]] = []
 
-    def heard(command: list[str], _: float) -> Any:
+    def refused(command: list[str], _: float) -> Any:
         asked.append(command)
         return part(scripts, "steps").Said("", "not now", 2)
 
-    monkeypatch.setattr(scripts, "run", heard)
-    assert compare(scripts, tmp_path, *specs) == data
+    monkeypatch.setattr(scripts, "run", refused)
+    assert compare(scripts, tmp_path, *options) == data
     assert asked == []
-    saved(tmp_path / "zoo", "a", ATTENTION.replace("c = Identity (p)", "c = Abs (p)"))
-    compare(scripts, tmp_path, *specs)
+    saved(tmp_path / "zoo", "a", RELU.replace("Relu", "Abs"))
+    compare(scripts, tmp_path, *options)
     assert asked
 
 
-def test_of_many_models_each_so_many_th_is_timed_or_run_on_directml(
+def test_the_same_seed_draws_the_same_models_of_those_that_load(
+    scripts: Any, tmp_path: Path
+) -> None:
+    paths = {name: saved(tmp_path, name, RELU) for name in "abcdefgh"}
+    paths["bad"] = tmp_path / "bad.onnx"
+    paths["bad"].write_bytes(b"no model")
+    names, drawn = scripts.draw(paths, 4, 7)
+    assert scripts.draw(dict(reversed(paths.items())), 4, 7) == (names, drawn)
+    assert names == sorted(names)
+    assert len({*names}) == 4
+    assert drawn == {"of": 8, "seed": 7, "do_not_load": ["bad"]}
+    assert scripts.draw(paths, 0, 7)[0] == [*"abcdefgh"]
+    assert any(scripts.draw(paths, 4, seed)[0] != names for seed in range(8, 12))
+
+
+def test_a_tool_that_fails_is_a_result(
     scripts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    timed: list[str] = []
-    ran: list[str] = []
-    right = {"made": True, "verify": {"ok": True}}
-
-    def there(_: Any, source: Path, files: dict[str, Path]) -> dict[str, Any]:
-        ran.append(source.stem)
-        return {label: {"ok": True, "runs": True} for label in files}
-
-    def copied(command: list[str], _: float) -> Any:
-        shutil.copy(*command[-2:])
-        return part(scripts, "steps").Said("")
-
-    monkeypatch.setattr(scripts, "TOOLS", {})
-    monkeypatch.setattr(scripts, "run", copied)
-    monkeypatch.setattr(scripts.Study, "_judged", lambda *_: dict(right))
-    monkeypatch.setattr(scripts.Study, "_time", lambda _, x, __: timed.append(x["exported"].stem))
-    monkeypatch.setattr(scripts, "page", lambda _: "")
-    for name in "abcde":
-        saved(tmp_path / "zoo", name, RELU)
-    monkeypatch.setattr(scripts.Study, "_there", there)
-    monkeypatch.setattr(scripts, "require_provider", lambda _: None)
-    compare(scripts, tmp_path, "--spec", "mine=fold", "--time-every", "2", "--dml-every", "3")
-    assert timed == ["a", "c", "e"]
-    assert ran == ["a", "d"]
-
-
-def test_a_tool_that_fails_and_one_that_is_wrong_are_results(
-    scripts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wrong = saved(tmp_path, "wrong", WRONG)
     peers = tmp_path / "scripts" / "peers.py"
     peers.parent.mkdir()
     peers.write_text(
-        "import shutil, sys\n"
-        "if sys.argv[1] == '--attentions': print('{\"fused\": 0, \"open\": 0}')\n"
-        "elif sys.argv[1] == 'crashes': raise SystemExit('no such thing')\n"
-        f"elif sys.argv[1] == 'breaks': shutil.copy({str(wrong)!r}, sys.argv[3])\n",
+        "import sys\nif sys.argv[1] == 'crashes': raise SystemExit('no such thing')\n",
         encoding="utf-8",
     )
-    tools = {name: name for name in ("crashes", "breaks", "idle")}
+    tools = {name: name for name in ("crashes", "idle")}
     monkeypatch.setattr(scripts, "HERE", peers.parent)
-    monkeypatch.setattr(scripts, "stamp", lambda tool: tool)
+    monkeypatch.setattr(scripts.Study, "_stamp", lambda _, tool: tool)
+    study = study_with(scripts, tmp_path, tools)
+    files = dict(study._make_files("relu", saved(tmp_path / "zoo", "relu", RELU)))
+    assert {label: why for label, (_, why) in files.items()} == {
+        "exported": "",
+        "crashes": "exit code 1: no such thing",
+        "idle": "it wrote no file",
+    }
+
+
+def study_with(scripts: Any, tmp_path: Path, tools: dict[str, str], *, dml: bool = False) -> Any:
     store = scripts.Store(tmp_path / "work")
-    study = scripts.Study(store, tools, dml=False, effort=None)
-    row = study.row("relu", saved(tmp_path / "zoo", "relu", RELU))
-    found = row["tools"]
-    assert (found["crashes"]["made"], found["crashes"]["why"]) == (
-        False,
-        "exit code 1: no such thing",
+    return scripts.Study(store, tools, Path(sys.executable), {}, 60, dml)
+
+
+def result(kernels: int, *, runs: bool = True, ok: bool = True, **more: Any) -> dict[str, Any]:
+    return {
+        "made": True,
+        "plan": {"kernels": kernels, "cpu": 2, "copies": 1, "errors": 0 if runs else 3},
+        "verify": {"runs": True, "ok": ok},
+        "dml": {"runs": runs, "ok": runs and ok},
+        **more,
+    }
+
+
+def data_of(*rows: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "rows": [{"name": str(i), "tools": tools} for i, tools in enumerate(rows)],
+        "tools": [*rows[0]],
+        "drawn": {"of": len(rows), "seed": 0, "do_not_load": []},
+        "limit": 60,
+        "dml": "1.24.4",
+        "with": {"t": "0.1"},
+        "onnxruntime": "1.32.0",
+        "machine": "one",
+    }
+
+
+NO_FILE = {"made": False, "why": "no"}
+
+
+def test_every_column_counts_all_exports(scripts: Any) -> None:
+    rejected = {**result(0), "plan": {"kernels": None}, "verify": {"runs": False, "ok": False}}
+    rejected["dml"] = rejected["verify"]
+    data = data_of(
+        {"exported": result(60, runs=False), "t": result(40, ok=False)},
+        {"exported": result(40, runs=False), "t": NO_FILE},
+        {"exported": result(100), "t": rejected},
     )
-    assert found["idle"]["why"] == "it wrote no file"
-    assert found["breaks"]["made"]
-    assert not found["breaks"]["verify"]["ok"]
-    assert found["breaks"]["verify"]["runs"]
-    labels = ["exported", *tools]
-    data = {"rows": [row], "tools": labels, "dml": False, "with": {}, "machine": "one"}
+    counts = part(scripts, "side_by_side_page").tally(data, "t")
+    assert (counts.no_file, counts.invalid, counts.differs) == (1, 1, 1)
+    assert counts.fails == 1  # the export that it wrote no file of
+    assert (
+        counts.did_not_run == 2
+    )  # the export that it wrote no file of, and the file that is rejected
+    assert (counts.kernels, counts.before) == (40 + 40 + 100, 200)
+    assert counts.on_cpu == 6
+    assert counts.ratios == [40 / 60, 1, 1]
+    assert counts.times is None
     page = part(scripts, "side_by_side_page").page(data)
-    lines = {x.split("|")[1].strip(): x for x in page.splitlines() if x.startswith("| ")}
-    assert lines["breaks"].split("|")[7:9] == [" 1 ", " 0 "]
-    assert lines["crashes"].split("|")[7:9] == [" 0 ", " 1 "]
-    assert "- relu, crashes: exit code 1: no such thing" in page
+    assert "| t | 1 | 1 | 1 | 1 | 2 | 180 | 1.00 (0.67 to 1.00) | 6 | 3 |  |  |" in page
+    assert "Every column counts all 3 exports" in page
 
 
 def test_a_file_that_nothing_makes_load_has_one_line_without_its_folder(scripts: Any) -> None:
@@ -185,19 +193,6 @@ def test_a_file_that_nothing_makes_load_has_one_line_without_its_folder(scripts:
     row["tools"]["exported"] = {"made": True}
     said = list(wrong({"rows": [row], "tools": ["exported", "slim"]}))
     assert said == ["- a, slim: a.onnx failed: no kernel"]
-
-
-def test_what_an_earlier_source_found_is_taken_if_that_is_asked_for(
-    scripts: Any, tmp_path: Path
-) -> None:
-    new = scripts.Store(tmp_path)
-    assert new.get(["model"], lambda: {"found": 1}, "source 1") == {"found": 1}
-    kept = scripts.Store(tmp_path, keep=True)
-    assert kept.knows(["model"], "source 2")
-    assert not new.knows(["model"], "source 2")
-    assert kept.get(["model"], lambda: {"found": 2}, "source 2") == {"found": 1}
-    assert new.get(["model"], lambda: {"found": 2}, "source 2") == {"found": 2}
-    assert kept.get(["model"], dict, "source 3") == {"found": 2}
 
 
 def test_what_a_file_says_of_itself_does_not_make_it_another(scripts: Any, tmp_path: Path) -> None:
@@ -217,29 +212,54 @@ def test_the_file_that_ends_the_process_does_not_take_the_others_with_it(
     scripts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = part(scripts, "steps").Said
-    fine = {"ok": True, "runs": True, "worst": 0.0, "why": ""}
+    fine = {"run": {"ok": True, "runs": True, "worst": 0.0, "why": ""}}
     asked: list[list[str]] = []
 
     def answered(command: list[str], _: float) -> Any:
-        names = [Path(x).stem for x in command[3:]]
+        names = [Path(x).stem for x in command[4:]]
         asked.append(names)
         told = names[: names.index("b")] if "b" in names else names
         return said("".join(json.dumps(fine) + "\n" for _ in told), "exit code -11: no word", -11)
 
     monkeypatch.setattr(scripts, "run", answered)
-    study = scripts.Study(scripts.Store(tmp_path / "work"), {}, dml=True, effort=None)
+    study = study_with(scripts, tmp_path, {})
     texts = {"a": RELU, "b": WRONG, "c": RELU.replace("Relu", "Abs")}
     files = {name: saved(tmp_path, name, text) for name, text in texts.items()}
     for _ in range(2):
-        found = study._there(files["a"], files)
+        found = study._judge("dml", files["a"], files)
         assert found["a"] == found["c"] == fine
-        assert found["b"]["why"] == "exit code -11: no word"
+        assert found["b"]["run"]["why"] == "exit code -11: no word"
     assert asked == [["a", "b", "c"], ["c"]]
 
 
 def test_a_step_that_hangs_is_ended(scripts: Any) -> None:
     said = part(scripts, "steps").run([sys.executable, "-c", "while True: pass"], 1)
     assert said.why == "it did not end within 1 s"
+
+
+def test_an_interrupt_ends_all_steps_and_keeps_no_result_of_them(
+    scripts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "peers.py"
+    script.write_text("import time\nwhile True: time.sleep(1)\n", encoding="utf-8")
+    monkeypatch.setattr(scripts, "HERE", tmp_path)
+    monkeypatch.setattr(scripts.Study, "_stamp", lambda _, tool: tool)
+    study = study_with(scripts, tmp_path, {"hangs": "hangs"})
+    models = {name: saved(tmp_path / "zoo", name, RELU) for name in "abc"}
+
+    study_model = scripts.Study.study_model
+
+    def interrupted(self: Any, name: str, export: Path) -> Any:
+        if name == "a":
+            time.sleep(1)
+            raise KeyboardInterrupt
+        return study_model(self, name, export)
+
+    monkeypatch.setattr(scripts.Study, "study_model", interrupted)
+    monkeypatch.setattr(part(scripts, "steps"), "_stopped", threading.Event())
+    with pytest.raises(KeyboardInterrupt):
+        scripts.study_all(study, models, 2, timed=False)
+    assert not list(tmp_path.glob("work/known/*"))
 
 
 def test_what_a_step_has_started_ends_with_it(
@@ -274,68 +294,101 @@ def test_what_a_step_has_started_ends_with_it(
             assert other.recv(1) == b"", "it still lives"
 
 
-def test_files_are_timed_side_by_side_and_those_that_are_wrong_are_not(
+def test_files_that_are_right_are_timed_with_a_copy_of_the_export(
     scripts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    setup = {"phases": {"steady": {"processes": 6, "all_ms": [1.0]}}, "copy": {}}
-    ratio = {"value": 0.5, "low": 0.4, "high": 0.6}
-    models = [{"setups": {"any shape": {**setup, "ratios": x}}} for x in ({}, {"steady": ratio})]
     commands: list[list[str]] = []
 
     def answered(command: list[str], _: float) -> Any:
-        commands.append(command)
-        return part(scripts, "steps").Said(json.dumps({"models": models}), "", 0)
+        commands.append(command[2:])
+        if command[2] == "feeds":
+            Path(command[-1]).touch()
+            return part(scripts, "steps").Said("")
+        return part(scripts, "steps").Said(json.dumps([[2.0, 2.1], [1.0, 1.1], [2.0, 2.1]]))
 
     monkeypatch.setattr(scripts, "run", answered)
-    store = scripts.Store(tmp_path / "work")
-    study = scripts.Study(store, {}, dml=False, effort=("--processes", "6"))
-    first, second = (saved(tmp_path, name, RELU) for name in "ab")
-    found: dict[str, Any] = {"exported": {}, "mine": {}}
-    study._time({"exported": first, "mine": second}, found)
-    ((*_, bench, a, b, ep, cpu, fixed, as_json, processes, count),) = commands
-    assert [bench, a, b, ep, cpu] == ["bench", str(first), str(second), "--ep", "cpu"]
-    assert [fixed, as_json, processes, count] == ["--no-fixed", "--json", "--processes", "6"]
-    assert found["mine"]["time"]["ratio"] == ratio
-    assert found["exported"]["time"]["ratio"] is None
-    assert found["mine"]["time"]["steady"] == {"processes": 6}
+    study = study_with(scripts, tmp_path, {"mine": "m", "bad": "b", "none": "n"})
+    export = saved(tmp_path, "a", RELU)
+    for label in ("mine", "bad"):
+        saved(tmp_path / "work" / "made", f"a.{label}", RELU)
+    tools = {"exported": result(1), "mine": result(1), "bad": result(1, ok=False), "none": NO_FILE}
+    row: dict[str, Any] = {"name": "a", "tools": tools}
+    study.add_times(export, row)
+    feeds, *runs = commands
+    assert feeds[:2] == ["feeds", str(export)]
+    assert len(runs) == scripts.TURNS
+    mine = str(tmp_path / "work" / "made" / "a.mine.onnx")
+    assert {tuple(x[3:]) for x in runs} == {(str(export), mine, str(export))}
+    assert row["copy"]["value"] == pytest.approx(1.0, abs=0.01)
+    assert tools["mine"]["time"]["value"] == pytest.approx(0.5, abs=0.01)
+    assert tools["mine"]["time"]["sure"]
+    assert "time" not in tools["bad"]
 
 
-def test_the_time_on_the_page_is_the_median_with_its_interval(scripts: Any) -> None:
-    def one(value: float | None) -> dict[str, Any]:
-        ratio = {"value": value, "low": 0.9 * (value or 1), "high": 1.05 * (value or 1)}
-        return {"made": True, "verify": {"ok": True}, "time": {"ratio": ratio}}
+def test_the_clock_runs_all_files_alternately(
+    scripts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import clock  # type: ignore[import-not-found]
 
-    plain = {"made": True, "verify": {"ok": True}}
-    values = [0.5, 0.6, 0.7, 0.8, 0.9, 1.2, None]
-    rows = [{"name": str(x), "tools": {"exported": plain, "t": one(x)}} for x in values]
-    data = {"rows": rows, "tools": ["exported", "t"], "dml": False, "with": {}, "machine": "one"}
+    export = saved(tmp_path, "a", RELU)
+    clock.make_feeds(export, tmp_path / "feeds.npz")
+    monkeypatch.setattr(clock, "SECONDS", 0)
+    seconds = clock.run_alternately(tmp_path / "feeds.npz", [str(export), str(export)], 0)
+    assert [len(x) for x in seconds] == [clock.FEWEST] * 2
+    assert min(map(min, seconds)) > 0
+
+
+def test_the_time_on_the_page_is_the_median_over_all_models(scripts: Any) -> None:
+    def timed(value: float, *, sure: bool = True) -> dict[str, Any]:
+        time = {"value": value, "low": 0.9 * value, "high": 1.05 * value, "sure": sure}
+        return result(10, time=time)
+
+    exported = timed(1.0)
+    values = [0.5, 0.6, 0.7, 0.8, 0.9, 1.2]
+    tools = [*map(timed, values), timed(0.4, sure=False), NO_FILE]
+    data = data_of(*({"exported": exported, "t": x} for x in tools))
+    for row in data["rows"]:
+        row["copy"] = {"value": 1.01}
     page = part(scripts, "side_by_side_page").page(data)
-    assert "| 0.75 (0.50 to 1.20) | 5, 1 of 6 |" in page
+    assert "| 0.75 (0.40 to 1.20) | 5, 1 |" in page  # of eight; the one without a file is 1
+    block = part(scripts, "side_by_side_page").readme_block(data)
+    assert "a copy of the export took 1.01" in block
 
 
-def test_the_picture_says_what_is_left_and_what_is_broken(scripts: Any, tmp_path: Path) -> None:
-    def one(kernels: int, *, runs: bool = True, ok: bool = True) -> dict[str, Any]:
-        return {
-            "made": True,
-            "plan": {"kernels": kernels},
-            "verify": {"ok": ok},
-            "dml": {"runs": runs, "ok": runs},
-        }
-
-    rows = [
-        {"name": "a", "tools": {"exported": one(60, runs=False), "t": one(40, ok=False)}},
-        {"name": "b", "tools": {"exported": one(40), "t": {"made": False, "why": "no"}}},
-    ]
-    data = {"rows": rows, "tools": ["exported", "t"], "dml": True, "with": {}, "machine": "one"}
+def test_the_picture_and_readme_say_what_is_left_and_what_is_broken(
+    scripts: Any, tmp_path: Path
+) -> None:
+    data = data_of(
+        {"exported": result(60, runs=False), "t": result(40, ok=False)},
+        {"exported": result(40), "t": NO_FILE},
+    )
     page = part(scripts, "side_by_side_page")
-    assert [(x.tool, x.kernels, x.told) for x in page.shares(data)] == [
-        ("as exported", 100, "100, 1 of 2 do not run there"),
-        ("t", 80, "80 (80%), 1 wrong"),
+    assert [page.label(x) for x in page.tallies(data)] == [
+        "100, 1 fail",
+        "80 (80%), 1 wrong, 1 without a file",
     ]
+    block = page.readme_block(data)
+    assert "do not run on DirectML" in block
+    assert "fail on DirectML, predicted" in page.readme_block({**data, "dml": ""})
+    assert "| 2 exports |" in block
+    assert "| t 0.1 | 0 | 1 | 80 (80%) |  |" in block
     pytest.importorskip("matplotlib")
     import picture  # type: ignore[import-not-found]
 
     (tmp_path / "compare.json").write_text(json.dumps(data), encoding="utf-8")
     picture.main(tmp_path)
     drawn = (tmp_path / "compare.svg").read_text(encoding="utf-8")
-    assert "<!-- 80 (80%), 1 wrong -->" in drawn
+    assert "<!-- 80 (80%), 1 wrong, 1 without a file -->" in drawn
+
+
+def test_readme_page_and_picture_are_those_of_the_result(scripts: Any) -> None:
+    """Fails where one of them was edited, or where make compare was run and not all committed."""
+    data = json.loads((ROOT / "docs" / "compare.json").read_text(encoding="utf-8"))
+    page = part(scripts, "side_by_side_page")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert page.into_readme(readme, data) == readme
+    assert page.readme_block(data) in readme
+    assert page.page(data) == (ROOT / "docs" / "compare.md").read_text(encoding="utf-8")
+    for name in ("compare.svg", "compare-dark.svg"):
+        drawn = (ROOT / "docs" / name).read_text(encoding="utf-8")
+        assert [x for x in page.tallies(data) if f"<!-- {page.label(x)} -->" not in drawn] == []

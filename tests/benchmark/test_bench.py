@@ -13,14 +13,17 @@ import onnx
 import pytest
 
 from graphfix.benchmark import bench as module
+from graphfix.benchmark import places
 from graphfix.benchmark.bench import bench
 from graphfix.benchmark.bench_result import (
     AS_IT_IS,
+    FIRST,
     FIXED,
+    MEMORY,
     PHASES,
+    SESSION,
     STEADY,
     Benchmark,
-    Observations,
     Result,
     Setup,
     Timed,
@@ -84,15 +87,17 @@ def test_two_that_are_the_same() -> None:
     assert (done.dims, done.other) == ({"T": 8}, {"T": 6})
     assert [x.name for x in done.setups] == [AS_IT_IS, FIXED]
     assert [x.dims for x in done.setups] == [{"T": 8}, {"T": 8}]
-    wanted = {"session": 1, "first run": 1, "steady": 4, "other shape": 2, "back": 2}
+    wanted = {"session": 1, "first run": 1, "new length": 1, "steady": 4}
+    wanted |= {"other shape": 2, "back": 2}
     for one in done.models:
         for name, result in one.results.items():
             runs = {phase: [len(x) for x in t.processes] for phase, t in result.phases.items()}
-            phases = PHASES if name == AS_IT_IS else PHASES[:3]
+            phases = PHASES if name == AS_IT_IS else (SESSION, FIRST, STEADY)
             assert runs == {phase: [wanted[phase]] * 2 for phase in phases}
-            assert result.seen.peak_memory
+            assert len(result.memory) == 2
+            assert result.peak_memory
     first, second = (x.results[AS_IT_IS] for x in done.models)
-    assert first.copy.keys() == second.claims.keys() == set(PHASES)
+    assert first.copy.keys() == second.claims.keys() == {*PHASES, MEMORY}
     assert not first.claims
     assert not second.copy
     json.dumps(done.to_json())
@@ -140,6 +145,76 @@ def test_a_model_by_itself_needs_no_copy(processes: list[list[str]]) -> None:
     done = timed("one", processes=6)
     assert processes == [["one"]] * 6
     assert not done.models[0].results[AS_IT_IS].copy
+
+
+@pytest.fixture
+def two_providers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs on WebGPU runs on the CPU here; DirectML is unavailable."""
+    runner = python.runner_for("cpu")
+
+    def runner_of(ep: str) -> process.Runner:
+        return python.find_python("dml") if ep == "dml" else runner
+
+    for place in (module, places):
+        monkeypatch.setattr(place, "runner_for", runner_of)
+
+
+def test_each_model_runs_on_each_provider_in_the_same_turns(
+    two_providers: None, processes: list[list[str]]
+) -> None:
+    done = timed("one", "wrong", ep=("cpu", "dml", "webgpu"), processes=20)
+    assert (done.ep, done.providers) == ("cpu", ("cpu", "webgpu"))
+    assert done.missing.keys() == {"dml"}
+    assert "make dml" in done.missing["dml"]
+    assert [(x.model, x.ep) for x in done.models] == [
+        ("one.onnx", "cpu"), ("one.onnx", "webgpu"), ("wrong.onnx", "cpu"), ("wrong.onnx", "webgpu")
+    ]  # fmt: skip
+    turns = [sorted(name for (name,) in processes[i : i + 5]) for i in range(0, 100, 5)]
+    assert turns == [["one", "one", "one", "wrong", "wrong"]] * 20
+    base, other, *wrong = (x.results[AS_IT_IS] for x in done.models)
+    assert base.copy[STEADY].value == 1
+    assert not base.claims
+    assert other.claims[STEADY].ratio is not None
+    assert other.claims[STEADY].ratio.value == 1
+    assert [x.ok for x in done.models] == [True, True, False, False]
+    assert all(x.claims[STEADY].ratio is not None for x in wrong)
+    assert str(done).startswith(
+        "one.onnx, wrong.onnx on cpu, webgpu; failed: wrong.onnx on the CPU"
+    )
+    data = json.loads(json.dumps(done.to_json()))
+    assert [x["ep"] for x in data["models"]] == ["cpu", "webgpu"] * 2
+    assert (data["also"].keys(), data["missing"].keys()) == ({"webgpu"}, {"dml"})
+
+
+def test_several_providers_on_the_command_line(
+    two_providers: None, processes: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "one.onnx", "--ep", "webgpu,cpu,dml,cpu"]) == 0
+    told = capsys.readouterr()
+    assert "without DirectML: DirectML is unavailable here" in " ".join(told.err.split())
+    assert "  A         one.onnx on WebGPU\n  B         one.onnx on the CPU\n" in told.out
+    assert processes == [["one"]] * 6 * 3  # each, and the copy of A
+
+
+@pytest.mark.parametrize(
+    ("ep", "says"),
+    [
+        ("dml,cuda", "there is no provider to time on: DirectML is unavailable here"),
+        ("cpu,auto", "auto is one provider; name those that are compared"),
+        ("cpu,gpu", "'gpu' is not one of 'cpu', 'dml'"),
+        ("cpu,", "'' is not one of"),
+    ],
+)
+def test_providers_of_which_none_is_there_or_one_is_none(
+    ep: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "one.onnx", "--ep", ep]) == 2
+    assert says in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_stream_is_timed_on_one_provider(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--ship", "x", "--against", "one.onnx", "--ep", "cpu,dml"]) == 2
+    assert "--ship DIR is timed on one provider" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("nth", [1, 2, 7])
@@ -300,8 +375,8 @@ def test_a_cpu_run_is_not_called_a_directml_one(capsys: pytest.CaptureFixture[st
     assert main(["bench", "a.onnx", "--processes", "1", "--seconds", "0"]) == 0
     told = capsys.readouterr()
     assert "on the CPU, not on DirectML" in told.err
-    lines = [line for line in told.out.splitlines() if " ms" in line]
-    assert len(lines) == 5 + 3
+    lines = [line for line in told.out.splitlines() if " ms" in line or " MiB" in line]
+    assert len(lines) == 7 + 4
     assert all("CPU" in line for line in lines)
 
 
@@ -318,9 +393,9 @@ def test_it_fits_the_terminal(
         ratio = Ratio(123.456, 1.1, 1234.5, 0.978, 10)
         result = Result(
             phases,
-            claims=dict.fromkeys(PHASES, Claim(ratio)) if i else {},
+            claims=dict.fromkeys((*PHASES, MEMORY), Claim(ratio)) if i else {},
             copy={} if i else dict.fromkeys(PHASES, ratio),
-            seen=Observations(peak_memory=1 << 40),
+            memory=(1 << 40,),
         )
         models.append(replace(one, results={AS_IT_IS: result}))
     print_benchmark(

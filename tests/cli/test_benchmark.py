@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from graphfix.benchmark.bench_result import (
     BACK,
     FIRST,
+    MEMORY,
+    NEW_LENGTH,
     SESSION,
     STEADY,
     Benchmark,
@@ -34,7 +37,9 @@ def timing(seconds: float) -> Timing:
 def benchmark(*models: Timed, setup: Setup | None = None, **facts: Any) -> Benchmark:
     about = facts.pop("about", {"onnxruntime": "1.2", "Python": "3.11", "processor": "fast"})
     setups = (setup or Setup("any shape", {"T": 7}),)
-    return Benchmark(facts.pop("ep", "cpu"), facts.pop("note", ""), about, setups, models)
+    ep = facts.pop("ep", "cpu")
+    on_ep = tuple(replace(x, ep=ep) for x in models)
+    return Benchmark(ep, facts.pop("note", ""), about, setups, on_ep)
 
 
 def model(name: str, result: Result | None = None, **facts: Any) -> Timed:
@@ -195,9 +200,63 @@ def test_a_model_without_this_setup_is_left_out(printed: Any) -> None:
     assert not any(x.strip().startswith("B         nodes") for x in lines)
 
 
-def test_where_nodes_ran_and_the_memory(printed: Any) -> None:
-    diff = OutputDiff("y", "T=7", ok=True, max_abs=0.25)
-    seen = Observations((diff,), NodePlacement(), 3 << 20)
+def test_outputs_that_differ_by_little(printed: Any) -> None:
+    seen = Observations((OutputDiff("y", "T=7", ok=True, max_abs=0.25),), NodePlacement())
     lines = printed(benchmark(model("a", Result({STEADY: timing(0.01)}, seen=seen))))
-    assert any("memory: 3 MiB at the peak" in x for x in lines)
     assert row(lines, "outputs").endswith("largest difference 0.25")
+
+
+FOUR = {FIRST: timing(0.02), NEW_LENGTH: timing(0.03), STEADY: timing(0.01)}
+CLAIMS = {FIRST: Claim(SLOW), STEADY: Claim(FAST), MEMORY: Claim(SAME)}
+CLAIMS[NEW_LENGTH] = Claim(None, "too few turns")
+BOTH = (
+    model("a", Result({**FOUR, BACK: timing(0.04)}, memory=(1 << 20, 3 << 20, 5 << 20))),
+    model("b", Result(FOUR, CLAIMS, memory=(4 << 20,))),
+)
+
+
+def test_four_figures_stand_in_one_order(printed: Any) -> None:
+    lines = printed(benchmark(*BOTH))
+    rows = [" ".join(x.split()) for x in lines if x.startswith("  CPU  ")]
+    assert rows == [
+        "CPU first run 20.0 ms 0% 20.0 ms 0% x12",
+        "CPU new length 30.0 ms 0% 30.0 ms 0% ?",
+        "CPU steady 10.0 ms 0% 10.0 ms 0% x0.50",
+        "CPU memory 3 MiB 4 MiB ~1",
+        "CPU back 40.0 ms 0% -",
+    ]
+    steady, memory = (next(x for x in lines if x.startswith(f"  CPU  {y}")) for y in PAIR)
+    assert steady.index(" x0.50") == memory.index(" ~1")
+
+
+PAIR = (STEADY, MEMORY)
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_several_providers_have_a_row_each(
+    verbose: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    first, second = (replace(x, model="m.onnx") for x in BOTH)
+    compared = replace(
+        benchmark(first),
+        models=(first, replace(second, ep="dml")),
+        also={"dml": {"onnxruntime": "1.24.4", "adapter": "a card"}},
+        missing={"webgpu": "WebGPU is unavailable here"},
+    )
+    print_benchmark(compared, verbose=verbose)
+    told = capsys.readouterr()
+    lines = told.out.splitlines()
+    assert lines[:2] == ["  A         m.onnx on the CPU", "  B         m.onnx on DirectML"]
+    assert told.err.strip().endswith("without WebGPU: WebGPU is unavailable here")
+    start = next(i for i, x in enumerate(lines) if "first run" in x)
+    assert lines[start + 1 : start + 4] == [
+        "  A CPU      20.0 ms          30.0 ms          10.0 ms          3 MiB",
+        "  B DirectML 20.0 ms          30.0 ms          10.0 ms          4 MiB",
+        "    of A     12 (11-13)       ?                0.50 (0.40-0.60) ~1 (0.90-1.10)",
+    ]
+    assert max(map(len, lines)) <= 80
+    assert any("iqr" in x for x in lines) == verbose
+    assert row(lines, "B / A").startswith("DirectML, any shape, steady: 0.500 of the time (0.400")
+    assert "  runtime   DirectML: onnxruntime 1.24.4" in lines
+    assert "  adapter   a card" in lines

@@ -39,6 +39,20 @@ def test_json_names_the_files(capsys: pytest.CaptureFixture[str]) -> None:
     assert data["failure"]["kind"] == "dies"
 
 
+def test_the_original_s_part_is_written_too(capsys: pytest.CaptureFixture[str]) -> None:
+    ir.save(ir.from_onnx_text(CHAIN.replace("Add", "Sub")), "wrong.onnx")
+    assert main(["reduce", "wrong.onnx", "--ep", "cpu", "--original", "fine.onnx"]) == 0
+    out = capsys.readouterr().out
+    assert "nodes     4 -> 1, Sub" in out
+    assert "original  wrong.small.original.onnx" in out
+    assert "repairs" not in out
+    assert Path("wrong.small.original.onnx").exists()
+    Path("small.original.onnx").write_bytes(Path("fine.onnx").read_bytes())
+    words = ["reduce", "wrong.onnx", "--ep", "cpu", "--original", "small.original.onnx"]
+    assert main([*words, "-o", "small.onnx"]) == 2
+    assert "small.original.onnx" in capsys.readouterr().err
+
+
 def test_a_model_that_does_not_fail_is_no_result(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reduce", "fine.onnx", "--ep", "cpu"]) == 2
     assert "the model does not fail on the CPU" in capsys.readouterr().err

@@ -25,7 +25,7 @@ def test_what_crashed_runs_and_is_placed(tmp_path: Path, monkeypatch: pytest.Mon
     row = model_process.run_request(Request(recipe, "dml", "k"))
     assert row["ok"], row["reason"]
     assert row["figures"]["crashes"] == {"before": 1, "after": 0, "why": ""}
-    assert "8007" in row["stages"]["directml"]["before"]["reason"]
+    assert "8007" in row["stages"]["device"]["before"]["reason"]
     assert "8007" in row["figures"]["copies"]["why"]
     assert row["figures"]["worst"]["after"] < 1e-5
     ran = [(node["op"], node["on"]) for node in row["stages"]["placement"]["after"]["nodes"]]

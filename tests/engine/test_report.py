@@ -128,13 +128,13 @@ FAILS = "does not run correctly ({}: e at /e)"
     ],
 )
 def test_what_directml_does_with_it(before: int, after: int, text: str, worse: str) -> None:
-    found = replace(report(BUSY), directml=hazards(before, after))
-    assert found.on_directml == f"{text}, predicted"
+    found = replace(report(BUSY), hazards=hazards(before, after))
+    assert found.on_provider == f"{text}, predicted"
     assert found.worse == worse
     assert len(texts(found, "worse")) == bool(worse)
     (row,) = [x for x in found.rows() if x.label == "DirectML"]
     assert (row.text, row.colour == "red") == (f"{text}, predicted", bool(after))
-    assert report(BUSY).on_directml == ""
+    assert report(BUSY).on_provider == ""
 
 
 def test_kernels() -> None:
@@ -145,7 +145,7 @@ def test_kernels() -> None:
     assert texts(found, "kernels") == [text]
     assert found.worse == "kernels 9 -> 10"
     errors = {"before": {"error": 1, "warning": 0}, "after": {"error": 0, "warning": 0}}
-    mended = replace(found, directml={**errors, "had": [], "left": []})
+    mended = replace(found, hazards={**errors, "had": [], "left": []})
     assert mended.worse == ""
     recompiled = replace(found, kernels={"before": before, "after": {**before, "recompiled": 5}})
     assert recompiled.worse == "recompiled per new length 4 -> 5"

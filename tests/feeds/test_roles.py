@@ -56,6 +56,37 @@ def test_ids_that_are_compared_with_a_padding_id_are_no_mask_and_avoid_it():
         assert not (case.feeds["a"] == 1).any()
 
 
+FLOAT_IDS = """m (float[B, T] a, float[B, T, T] s) => (float[B, T, 1] y, float[B, T, T] w)
+    <float[%d, 1] table, float zero = {0}, float low = {-1e9}, int64[1] at = {1}>
+    { %s y = Gather (table, i)  hide = Equal (a, zero)  wide = Unsqueeze (hide, at)
+      masked = Where (wide, low, s)  w = Softmax (masked) }"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "body", "kind"),
+    [
+        (9, "i = Cast <to = 7> (a)", "tokens"),
+        (
+            9,
+            "j = Transpose <perm = [1, 0]> (a)  k = Transpose (j)  i = Cast <to = 6> (k)",
+            "tokens",
+        ),
+        (2, "i = Cast <to = 7> (a)", "mask"),  # one of two rows
+        (9, "n = Floor (a)  i = Cast <to = 7> (n)", "mask"),  # computed, such as a bucket
+    ],
+)
+def test_floats_that_are_cast_to_indices_are_ids(rows: int, body: str, kind: str) -> None:
+    table = ir.tensor(np.zeros((rows, 1), np.float32), name="table")
+    made = ir.from_onnx_text(HEAD + FLOAT_IDS % (rows, body), initializers=[table])
+    role = roles_of(made)["a"]
+    assert role.kind == kind
+    if kind == "tokens":
+        assert (role.low, role.high, role.choices) == (0, 9, (0,))
+        assert {x.feeds["a"].dtype for x in make_cases(made)} == {np.dtype(np.float32)}
+        fed = np.concatenate([x.feeds["a"].reshape(-1) for x in make_cases(made)])
+        assert (fed == np.trunc(fed)).all()
+
+
 WHERE = """m (float[B, T, T] s, %s[B, T] a) => (float[B, T, T] y)
     <int64[1] ax = {1}, float fill = {-10000.0}, int64 zero = {0}>
     { %s u = Unsqueeze (c, ax)  t = Where (u, %s)  y = Softmax (t) }"""

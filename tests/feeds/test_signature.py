@@ -39,3 +39,16 @@ def test_dims_are_tied_otherwise_without_another_inference(monkeypatch: pytest.M
         assert (len(first.groups), first.tie) == (3, "graph")
         assert len(other.groups) < 3
     assert len(inferred) == 3  # by the first, and by the two that were made anew
+
+
+def test_scales_that_an_output_continues_are_no_mask() -> None:
+    """They are multiplied with a quantized cache, as a mask is, and one is as long as the other."""
+    text = """m (float[B, 2, S, 8] new, int8[B, 2, P, 8] past_q, float[B, 2, P, 1] past_s) =>
+        (int8[B, 2, Q, 8] present_q, float[B, 2, Q, 1] present_s, float[B, 2, Q, 8] y)
+        <int64[1] last = {3}, int64[1] one = {1}, int64[1] nought = {0}> {
+        first = Slice (new, nought, one, last) code = Cast <to = 3> (new)
+        present_q = Concat <axis = 2> (past_q, code) present_s = Concat <axis = 2> (past_s, first)
+        large = Cast <to = 1> (present_q) y = Mul (large, present_s) }"""
+    found = Signature(ir.from_onnx_text(f"{HEAD} {text}"))
+    assert [x.role.kind for x in found.inputs] == ["data"] * 3
+    assert found.past == {"P"}

@@ -137,6 +137,20 @@ def test_which_output_an_input_takes(inputs: str, outputs: str, found: list[str]
             "float[B,T] y, float[B,8] new_hidden",
             ["new_hidden to hidden"],
         ),
+        # Numbers that go from step to step; the position is looked up in a table, the length fed.
+        (
+            "float[1,T] x, int64[1] offset, float gain, int64[1] lens, float[1,8] cache",
+            "float[1,T] y, int64[1] offset_out, float gain_out, int64[1] lens_out, "
+            "float[1,8] cache_out",
+            ["offset_out to offset", "gain_out to gain", "cache_out to cache"],
+        ),
+        # Named as the others are: but for the first, which is fed, and what is no float.
+        (
+            "float[B,8] frame, float[B,8] hidden, float[B,E] weights, float[B,8] ctx, int64[B,E] m",
+            "float[B,8] out_frame, float[B,8] out_hidden, float[B,E] out_weights, "
+            "float[B,7] out_ctx, int64[B,E] out_m",
+            ["out_hidden to hidden", "out_weights to weights"],
+        ),
         # The same type and shape, and no states: what a model is fed, and what it makes of it.
         ("float[B,T] x, float[B,8] bias", "float[B,T] x_new, float[B] z", []),
         ("float[B,T] audio, int64[B] lens", "float[B,T] audio_out, int64[B] lens_out", []),
@@ -219,6 +233,18 @@ def test_states_that_grow(inputs: str, outputs: str, found: list[str]) -> None:
         value.shape = ir.Shape([dims.get(str(x), x) for x in value.shape or ()])
     states = find_states_by_shape(model, (), model.graph.outputs)
     assert [str(x) for x in states] == found
+
+
+def test_the_first_of_both_are_no_state_where_names_tell_others() -> None:
+    """A frame comes out again as a frame; of a model without any names it may be a state."""
+    model = named_model(
+        "float[1,8] frame, float[1,8] hidden, float[2,8] aa, float[3,8] content",
+        "float[1,8] predicted, float[1,8] out_hidden, float[2,8] bb, float[1] stop",
+    )
+    known = find_states(model)
+    assert [str(x) for x in known] == ["out_hidden to hidden"]
+    states = find_states_by_shape(model, known, model.graph.outputs)
+    assert [str(x) for x in states] == ["bb to aa"]
 
 
 def test_what_looks_like_a_state_and_is_none() -> None:

@@ -13,6 +13,7 @@ from graphfix.engine.report import Report
 from graphfix.job import kernel_counts, planning, remaining_findings
 from graphfix.job.kernel_counts import add_kernel_counts, why_rounding_is_no_gain
 from graphfix.job.remaining_findings import HazardComparison, compare_hazards
+from graphfix.show import html
 
 TEXT = '<ir_version: 8, opset_import: ["" : 17]> m (float[T] x) => (float[T] y) { y = Neg (x) }'
 
@@ -21,8 +22,15 @@ def model() -> ir.Model:
     return ir.from_onnx_text(TEXT)
 
 
-def task(**facts: Any) -> Any:
-    values = {"check": True, "kernels": None, "tell": lambda _: None, "source": "m", "chosen": ()}
+def task(ep: str = "cpu", **facts: Any) -> Any:
+    values = {
+        "check": True,
+        "kernels": None,
+        "tell": lambda _: None,
+        "source": "m",
+        "chosen": (),
+        "ep": ep,
+    }
     return SimpleNamespace(**{**values, **facts})
 
 
@@ -40,7 +48,8 @@ def test_kernels_are_counted_where_they_are_wanted(
 ) -> None:
     asked: list[Any] = []
 
-    def count(before: Any, after: Any, *, always: bool) -> dict[str, Any]:
+    def count(before: Any, after: Any, ep: str, *, always: bool) -> dict[str, Any]:
+        assert ep == "dml"
         asked.append((before, after, always))
         return {"before": {"all": 2}, "after": {"all": 1}}
 
@@ -53,6 +62,28 @@ def test_kernels_are_counted_where_they_are_wanted(
     assert asked == ([(before, before, always)] if counted else [])
     monkeypatch.setattr(planning, "count_kernels", lambda *_, **__: None)
     assert add_kernel_counts(task(kernels=True), report, after, before) is report
+
+
+@pytest.mark.parametrize(
+    ("ep", "version", "label"),
+    [("cpu", "", "DirectML"), ("webgpu", "", "WebGPU"), ("dml", "windowsml", "DirectML 1.30.0")],
+)
+def test_what_is_predicted_is_where_it_is_proved(
+    ep: Any, version: str, label: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHFIX_DML_VERSION", version)
+    before, after, bare = model(), model(), Report("", (), {}, {})
+    found = add_kernel_counts(task(ep), bare, after, before)
+    (row,) = (x for x in found.rows() if x.label == label.split()[0])
+    assert row.text == "runs, predicted" + (" for 1.30.0" if version else "")
+    (kernels,) = (x for x in found.rows() if x.label == "kernels")
+    assert f" on {label.split()[0]}, " in kernels.text
+    assert ("copies" in kernels.text) is (ep == "webgpu")
+    assert "?" not in kernels.text
+    text = html.render_page({**found.to_json(), "source": "m", "output": None})
+    assert f"No error on {label}, predicted" in text
+    assert f"kernels per run on {label}" in text
+    assert ("DirectML" in text) is (ep != "webgpu")
 
 
 @pytest.mark.parametrize(
@@ -114,8 +145,9 @@ def test_findings_that_are_left() -> None:
 def test_notes_do_not_count_and_each_finding_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[ir.Model] = []
 
-    def check(given: ir.Model) -> Findings:
+    def check(given: ir.Model, *, ep: str) -> Findings:
         asked.append(given)
+        assert ep == "dml"
         return Findings([finding("r", "note"), finding("s", "error"), finding("s", "error", "b")])
 
     monkeypatch.setattr(remaining_findings.checking, "check", check)

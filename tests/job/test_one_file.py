@@ -315,10 +315,10 @@ def test_fixed_sizes_that_do_not_run_on_directml_are_said(file: Path) -> None:
     onnx.save(onnx.parser.parse_model(FROZEN), file)
     report = graphfix.repair_file(file, passes="fix-dims:N=2")
     told = "does not run correctly (1 error: reshape-allowzero at Reshape of y)"
-    assert report.on_directml == f"{told}, predicted"
+    assert report.on_provider == f"{told}, predicted"
     assert not report.worse
     repaired = graphfix.repair_file(file, passes="reshape-allowzero")
-    assert repaired.on_directml == f"{told} -> runs, predicted"
+    assert repaired.on_provider == f"{told} -> runs, predicted"
 
 
 def test_a_profile_leaves_out_what_takes_more_kernels(file: Path) -> None:

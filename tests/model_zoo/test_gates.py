@@ -61,13 +61,15 @@ def test_an_error_is_said_once_with_the_stages_that_met_it() -> None:
     ("stage", "part", "gate", "where"),
     [
         ("repair", "verdict", "verified", "on the CPU"),
-        ("directml", "after", "directml", "on DirectML"),
+        ("device", "after", "device", "on DirectML"),
         ("padding", "after", "padded", "in containers"),
     ],
 )
 def test_a_verdict_is_a_gate(stage: str, part: str, gate: str, where: str, ok: bool) -> None:
     verdict = {"ok": ok, "summary": "the same"}
-    assert judged({stage: {part: verdict}}) == [(gate, ok, f"{where}: the same")]
+    assert judged({stage: {part: verdict}}, ep="dml") == [(gate, ok, f"{where}: the same")]
+    elsewhere = where.replace("DirectML", "WebGPU")
+    assert judged({stage: {part: verdict}}, ep="webgpu") == [(gate, ok, f"{elsewhere}: the same")]
     assert judged({stage: {part: None}}) == judged() == []
 
 

@@ -51,7 +51,12 @@ def stage(name: str, **options: Any) -> Stage:
     [
         (True, "dml", {"plain": None, "after": None, "dml": None}),
         (False, "dml", {"plain": None, "after": "there is no repaired model", "dml": None}),
-        (True, "cpu", {"plain": None, "after": None, "dml": "measured on DirectML only: --ep dml"}),
+        (True, "webgpu", {"plain": None, "after": None, "dml": None}),
+        (
+            True,
+            "cpu",
+            {"plain": None, "after": None, "dml": "measured on a device only, such as --ep dml"},
+        ),
     ],
 )
 def test_stages_run_where_they_can(
@@ -61,7 +66,7 @@ def test_stages_run_where_they_can(
     chosen = (
         stage("plain", needs_after=False),
         stage("after", measures=("nodes",)),
-        stage("dml", only_dml=True, needs_after=False, measures=("copies",)),
+        stage("dml", on_device=True, needs_after=False, measures=("copies",)),
     )
     monkeypatch.setattr(stages, "STAGES", chosen)
     given = job(tmp_path, after=after, ep=ep)
@@ -98,13 +103,13 @@ def test_a_stage_that_fails_says_why(
 
 
 def test_which_stages_there_are() -> None:
-    named = {x.name: (x.needs_after, x.only_dml) for x in STAGES}
+    named = {x.name: (x.needs_after, x.on_device) for x in STAGES}
     assert named == {
         "repair": (False, False),
         "check": (False, False),
         "plan": (False, False),
         "padding": (True, False),
-        "directml": (True, True),
+        "device": (True, True),
         "placement": (True, True),
         "bench": (True, False),
     }

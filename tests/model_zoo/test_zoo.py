@@ -278,7 +278,7 @@ class TestWork:
         why = row["figures"]["ratio"]["why"]
         assert row["figures"]["ratio"]["after"] is None
         assert why.startswith("cannot tell: 1 of the 6 processes")
-        assert row["figures"]["crashes"]["why"] == "measured on DirectML only: --ep dml"
+        assert row["figures"]["crashes"]["why"] == "measured on a device only, such as --ep dml"
         assert row["figures"]["copies"] == {"before": 0, "after": 0, "why": ""}  # predicted
         assert row["stages"]["repair"]["verdict"]["ok"]
         assert row["stages"]["check"]["after"]["left"] == {}

@@ -149,7 +149,7 @@ def test_the_command_line_does_the_same_there(
 
 
 def test_directml_goes_to_workers_that_have_it(tmp_path: Path) -> None:
-    kinds = {"able": {dask_workers.RESOURCE: 1}, "plain": {}}
+    kinds = {"able": {"dml": 1}, "plain": {}}
     workers = {
         name: {"cls": distributed.Worker, "options": {"nthreads": 1, "resources": resources}}
         for name, resources in kinds.items()

@@ -17,7 +17,7 @@ from graphfix.model_zoo.figures import FIGURES, make_figure, merge_figures
 from graphfix.model_zoo.model_process import Request
 from graphfix.model_zoo.recipe import Recipe
 from tests import browser
-from tests.dml import headline, picture
+from tests.dml import picture
 
 ROOT = Path(__file__).parents[2]
 EVIL = '</script><script>document.title = "hacked"</script><img src=x onerror=alert(1)>&"<!--'
@@ -100,7 +100,7 @@ def row(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "after": {"nodes": nodes, "error": "", "counts": counts},
         "figures": {name: make_figure(None, count, "8007023E") for name, count in counts.items()},
     }
-    made["stages"]["directml"] = {
+    made["stages"]["device"] = {
         "figures": {"crashes": make_figure(1, 0), "worst": make_figure(None, 2.5e-7, "8007023E")}
     }
     # Of one process nothing is told.
@@ -166,6 +166,9 @@ def test_a_model_shows_what_was_found(row: dict[str, Any]) -> None:
         for phase in one["phases"].values():
             if phase["runs"]:
                 assert f"{phase['median_ms']:.3g} ms" in text
+    shown = text[text.index("median of all processes") :]
+    figures = ("first run", "new length", "steady", "memory", "session")
+    assert sorted(figures, key=shown.index) == [*figures]
     assert "A copy of the original took 1.012 of its time (0.987 to 1.100)" in text
     assert "A head split." in text
     assert "4 nodes, 1 fused, 1 on the CPU, 1 copies" in text
@@ -182,12 +185,14 @@ def test_every_refusal_has_its_reason(row: dict[str, Any]) -> None:
 
 def test_what_is_not_known_says_why(row: dict[str, Any]) -> None:
     copied = json.loads(json.dumps(row))
-    for name in ("directml", "placement"):
-        copied["stages"][name] = {"skipped": "measured on DirectML only: --ep dml"}
-    copied["figures"]["copies"] = make_figure(None, None, "measured on DirectML only: --ep dml")
+    for name in ("device", "placement"):
+        copied["stages"][name] = {"skipped": "measured on a device only, such as --ep dml"}
+    copied["figures"]["copies"] = make_figure(
+        None, None, "measured on a device only, such as --ep dml"
+    )
     seen = read(copied)
     assert seen.cells["heads", "copies"] == "-"
-    assert "Not known: copies; measured on DirectML only: --ep dml." in seen.text
+    assert "Not known: copies; measured on a device only, such as --ep dml." in seen.text
 
 
 def test_a_failed_model_comes_first_in_the_verdict(row: dict[str, Any]) -> None:
@@ -262,16 +267,6 @@ class TestBrowser:
             assert len(cells) == len(FIGURES)
             for name, text in cells:
                 assert text == zoo_page.figure_cell(name, wanted["figures"][name])
-
-
-class TestHeadline:
-    """The table of README is that of ``docs/headline.json``."""
-
-    def test_it_is_not_stale(self) -> None:
-        data = json.loads((ROOT / "docs/headline.json").read_text(encoding="utf-8"))
-        readme = (ROOT / "README.md").read_text(encoding="utf-8")
-        assert headline.into_readme(readme, data) == readme
-        assert headline.summary(data["rows"]) == {k: data[k] for k in ("counts", "worst_float32")}
 
 
 class TestPicture:

@@ -51,6 +51,16 @@ def test_large_constants_are_named_and_not_written_out() -> None:
     assert "31, 32, 33" not in report(text)
 
 
+def test_of_large_arrays_the_element_that_is_off_most_is_named() -> None:
+    ones = np.ones((8, 5), np.float32)
+    wrong = ones.copy()
+    wrong[6, 2] = 0.5
+    text = report(failure=Failure("differs", "", "output 'y' differs", ones, wrong))
+    assert "float32[8, 5], all 1.0" in text
+    assert "The largest difference is at [6, 2]: expected 1.0, got 0.5." in text
+    assert "The largest difference" not in report()
+
+
 def test_a_way_around_it_is_a_command() -> None:
     assert "`graphfix run model.onnx -p fold`" in report(passes=("fold",))
     assert "A way around it" not in report()

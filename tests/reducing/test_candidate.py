@@ -6,12 +6,18 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from graphfix.errors import ModelError
 from graphfix.reducing.candidate import (
     Candidate,
     drop_notes,
     drop_unused,
+    expose,
     keep_nodes,
     keep_outputs,
+    names_read_from_outside,
+    nearest_before,
+    part_between,
+    tensors_before,
 )
 from graphfix.runtime.compared_session import open_session
 
@@ -104,3 +110,56 @@ def test_what_an_exporter_noted_goes() -> None:
     assert not model.doc_string
     assert not node.metadata_props
     assert not node.doc_string
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "wanted"),
+    [
+        (["x"], ["b"], (["Abs", "Mul"], ["x"], ["b"])),
+        (["b"], ["z", "b"], (["Exp"], ["b"], ["b", "z"])),
+        # What only a body reads is needed, too; a tensor that the model lacks is not.
+        (["a", "more", "new"], ["c", "other"], (["Mul", "If"], ["more", "a"], ["c"])),
+    ],
+)
+def test_a_part_is_what_outputs_need_of_inputs(
+    inputs: list[str], outputs: list[str], wanted: tuple[list[str], list[str], list[str]]
+) -> None:
+    model = chain().model
+    graph = part_between(model, inputs, outputs).graph
+    names = [sorted(x.name or "" for x in values) for values in (graph.inputs, graph.outputs)]
+    assert ([x.op_type for x in graph], *names) == (wanted[0], sorted(wanted[1]), wanted[2])
+    assert len(model.graph) == 5
+
+
+def test_a_part_without_outputs_is_told() -> None:
+    with pytest.raises(ModelError, match="has no tensor 'q'"):
+        part_between(chain().model, ["x"], ["q"])
+
+
+@pytest.mark.parametrize(
+    ("place", "count", "known", "wanted"),
+    [
+        (3, 1, None, [3]),
+        (3, 2, None, [2, 3]),
+        (3, 3, None, [0, 2, 3]),
+        (4, 9, None, [0, 1, 4]),
+        (4, 1, {"b"}, [4]),
+        # What it reads must be known: so the node that makes it is kept.
+        (4, 1, {"a"}, [1, 4]),
+    ],
+)
+def test_the_nearest_nodes_before_one(
+    place: int, count: int, known: set[str] | None, wanted: list[int]
+) -> None:
+    assert nearest_before(chain(), place, count, known) == wanted
+
+
+def test_what_tensors_depend_on_and_what_nodes_read() -> None:
+    assert tensors_before(chain(), ["c"]) == {"a", "b", "c"}
+    assert tensors_before(chain(), ["a", "z"]) == {"a", "b", "z"}
+    assert names_read_from_outside(chain(), [2, 3]) == ["a", "b"]
+
+
+def test_inner_tensors_become_outputs_once() -> None:
+    outputs = expose(chain(), {"a", "y"}).model.graph.outputs
+    assert [x.name for x in outputs] == ["y", "z", "a"]

@@ -136,3 +136,47 @@ def test_what_is_saved_fails_again(tmp_path: Path) -> None:
     assert again.failure.kind == "differs"
     assert files[2].read_text(encoding="utf-8") == found.report
     assert found.to_json()["nodes"] == {"before": 4, "after": 1}
+
+
+# A repaired CHAIN, without a node that it does not need, and with another one; its sum is wrong.
+REPAIRED = (
+    HEAD
+    + """m (float[T, 4] x) => (float[T, 4] y) {
+    new = Identity (x)  a = Abs (new)  b = Exp (a)  sum = Sub (b, a)  c = Identity (sum)
+    y = Relu (c) }"""
+)
+
+
+def test_a_wrong_repair_is_shown_beside_the_original(tmp_path: Path) -> None:
+    found = graphfix.reduce(model(REPAIRED), ep="cpu", original=model())
+    assert [x.op_type for x in found.model.graph] == ["Sub", "Identity"]
+    assert found.original is not None
+    assert [x.op_type for x in found.original.graph] == ["Add"]
+    assert set(found.feeds) == {"a", "b"}
+    assert "# Sub, Identity: wrong numbers compared with the original" in found.report
+    assert "## The original" in found.report
+    assert "repairs" not in {x.label for x in found.rows()}
+    files = found.save(tmp_path / "small.onnx")
+    assert files[3].name == "small.original.onnx"
+    again = graphfix.reduce(files[0], ep="cpu", original=files[3], feeds=files[1])
+    assert again.failure.kind == "differs"
+    with pytest.raises(UsageError, match="is read for this work"):
+        again.save(files[0])
+
+
+def test_a_right_repair_is_told() -> None:
+    with pytest.raises(UsageError, match="computes what its original computes"):
+        graphfix.reduce(model(REPAIRED.replace("Sub", "Add")), ep="cpu", original=model())
+
+
+def test_another_number_that_hides_a_score_is_no_fault() -> None:
+    """Nor is a dim of 1 that broadcasts, where the original has it spread."""
+    text = (
+        HEAD
+        + """m (float[T, 4] x, bool[T, 4] m) => (float[T, 4] y) <float low = {-1e9}> {
+        s = Where (m, x, low)  p = Softmax (s)  y = Add (p, p) }"""
+    )
+    wrong = text.replace("-1e9", "-1e4").replace("Add (p, p)", "Mul (p, p)")
+    feeds = {"x": np.ones((2, 4), np.float32), "m": np.array([[1, 1, 1, 0]] * 2, np.bool_)}
+    found = graphfix.reduce(model(wrong), ep="cpu", original=model(text), feeds=feeds)
+    assert [x.op_type for x in found.model.graph] == ["Mul"]

@@ -9,9 +9,12 @@ import onnx_ir as ir
 import pytest
 
 from graphfix.proof.budget import SearchBudget
+from graphfix.reducing import search as module
 from graphfix.reducing.candidate import Candidate
 from graphfix.reducing.failure import Failure, Trial
 from graphfix.reducing.search import ReductionSearch
+from graphfix.runtime.run_errors import RunDiedError
+from tests.reducing.test_failure import WrongAdd
 
 LONG = """<ir_version: 8, opset_import: ["" : 17]>
     m (float[T, 4] x) => (float[T, 4] y, float[T, 4] z) {
@@ -79,3 +82,43 @@ def test_the_smallest_so_far_is_kept_when_no_more_may_be_tried(most: int) -> Non
     assert "Softmax" in operators(found)
     assert found.budget.tries == most
     assert found.budget.spent
+
+
+def wrong_add(text: str = LONG) -> ReductionSearch:
+    trial = Trial("cpu", passes=(WrongAdd(),))
+    feeds = {"x": np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)}
+    candidate = Candidate(ir.from_onnx_text(text), feeds)
+    failure = trial.observe(candidate)
+    assert failure is not None
+    return ReductionSearch(trial, candidate, failure, SearchBudget(300), lambda _: None)
+
+
+@pytest.mark.parametrize("most_compared", [2, 32])
+def test_the_first_tensor_that_differs_is_tried_before_anything_is_cut(
+    most_compared: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_COMPARED", most_compared)
+    found = wrong_add(LONG.replace("d = Softmax (c)", "d = Add (c, c)"))
+    assert found._keep_first_difference()
+    assert [x.name for x in found.best.model.graph] == ["bad"]
+    assert found.budget.tries == 1
+
+
+def test_a_difference_that_is_in_no_single_node_is_found_by_cuts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As if it were there in a fused graph only, of which no inner tensor can be seen."""
+    monkeypatch.setattr(Trial, "differing_tensors", lambda *_: {})
+    found = wrong_add()
+    found.run()
+    assert operators(found) == ["Add"]
+
+
+def test_what_cannot_be_compared_inside_is_found_by_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def die(*_: object) -> None:
+        raise RunDiedError("the process died")
+
+    monkeypatch.setattr(Trial, "differing_tensors", die)
+    found = wrong_add()
+    found.run()
+    assert operators(found) == ["Add"]

@@ -14,6 +14,7 @@ for module in pkgutil.iter_modules(graphfix.shipped.__path__, "graphfix.shipped.
 print(*sorted({*sys.modules} - loaded - sys.stdlib_module_names))
 """
 ROOMS = {"errors", "paths", "version", "wording"}
+ROOMS |= {"providers", "providers.table"}
 ROOMS |= {f"runtime{x}" for x in ("", ".ort_paths", ".port", ".run_errors")}
 
 

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphfix.shipping.build import ship
+from graphfix.shipping.container_spec import parse_containers
+from graphfix.shipping.verify_folder import FolderProof, verify_folder
 from tests.passes.cached import FORMS, table
+from tests.shipping.conftest import saved
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from graphfix.providers.table import Ep
+
+HEADER = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>\n'
 Feeds = dict[str, Any]
 RANDOM = np.random.default_rng(7)
 
@@ -52,6 +62,27 @@ GROUPED = f"""genai (int64[B, S] input_ids, int64[B, T] attention_mask,
     logits, present_key, present_value = com.microsoft.GroupQueryAttention
         <num_heads = 2, kv_num_heads = 1, do_rotary = 1>
         (qkv, , , past_key, past_value, at, total, cos, sines) }}"""
+
+
+# Past and present in one buffer of 48 entries: what is valid, the mask alone says.
+BUFFERED = GROUPED.replace("1, P, D]", "1, 48, 16]").replace("1, T, D]", "1, 48, 16]")
+# Caches that hold a window, whose size the host of the model chooses.
+WINDOWED = (
+    GROUPED.replace("1, P, D]", "1, W, 16]")
+    .replace("1, T, D]", "1, W, 16]")
+    .replace("do_rotary = 1", "do_rotary = 1, local_window_size = 8, sliding_window_cache = 1")
+)
+
+# A Conv that halves the frames, so that half as many entries are added.
+HALVED = f"""halved (float[1, 4, S] frames, float[1, 4, 2] conv_pad, float[1, P, 4] past_key)
+    => (float[1, U, 4] y, float[1, 4, 2] conv_pad_next, float[1, Q, 4] present_key)
+    <{table("w", 4, 4, 4)}, int64[1] back = {{-2}}, int64[1] end = {{9223372036854775807}},
+     int64[1] two = {{2}}> {{
+    all = Concat <axis = 2> (conv_pad, frames) half = Conv <strides = [2]> (all, w)
+    conv_pad_next = Slice (all, back, end, two) x = Transpose <perm = [0, 2, 1]> (half)
+    present_key = Concat <axis = 1> (past_key, x)
+    turned = Transpose <perm = [0, 2, 1]> (present_key) scores = MatMul (x, turned)
+    weights = Softmax (scores) y = MatMul (weights, present_key) }}"""
 
 
 def wenet_layer(i: int) -> str:
@@ -103,16 +134,43 @@ def names_of_sovits(text: str) -> str:
     return text
 
 
+def _tokens_and_mask(past: int, new: int) -> Feeds:
+    return {
+        "input_ids": RANDOM.integers(0, 9, (1, new)),
+        "attention_mask": np.ones((1, past + new), np.int64),
+    }
+
+
 STREAMS = {
     "genai": Example(
         GROUPED,
         ["S=1,4"],
         {"past_key": "present_key", "past_value": "present_value"},
         [5, *[1] * 40],
-        lambda past, new: {
-            "input_ids": RANDOM.integers(0, 9, (1, new)),
-            "attention_mask": np.ones((1, past + new), np.int64),
-        },
+        _tokens_and_mask,
+        [48],
+    ),
+    "genai with buffers": Example(
+        BUFFERED,
+        ["S=1,4"],
+        {"past_key": "present_key", "past_value": "present_value"},
+        [5, *[1] * 40],
+        _tokens_and_mask,
+    ),
+    "genai with a window": Example(
+        WINDOWED,
+        ["S=1,4"],
+        {"past_key": "present_key", "past_value": "present_value"},
+        [5, *[1] * 40],
+        _tokens_and_mask,
+        [48],
+    ),
+    "halved": Example(
+        HALVED,
+        ["S=2,8"],
+        {"conv_pad": "conv_pad_next", "past_key": "present_key"},
+        [8, 2, *[2] * 20],
+        lambda _, new: {"frames": frames(1, 4, new)},
         [48],
     ),
     "wenet": Example(
@@ -156,3 +214,12 @@ STREAMS = {
         lambda _, new: {"x": frames(1, new, 4)},
     ),
 }
+
+
+def prove_on(ep: Ep, example: Example, folder: Path) -> FolderProof:
+    """Ship an example, and prove it on a provider: at least 40 steps, and one that is refused."""
+    source = saved(HEADER + example.text, folder / "model.onnx")
+    sizes = parse_containers(example.containers)
+    result = ship(source, folder / "out", sizes, cache=example.cache, stream=True, ep=ep)
+    assert result.ok, str(result.whole)
+    return verify_folder(source, folder / "out", ep=ep)

@@ -12,7 +12,7 @@ import pytest
 import graphfix
 from graphfix.cli import main
 from graphfix.engine import registry
-from graphfix.errors import UsageError
+from graphfix.errors import PaddingError, UsageError
 from graphfix.proof.compare import Tolerance
 from graphfix.shipped.manifest import Axis
 from graphfix.shipping.build import ship_file
@@ -101,6 +101,24 @@ def test_with_strict_nothing_is_shipped(source: Path, capsys: pytest.CaptureFixt
     assert not out.exists()
     assert main(given) == 0
     assert "left out  shifted at Softmax of w1: with it" in capsys.readouterr().out
+
+
+SELECTED = """<ir_version: 8, opset_import: ["": 17]>
+    m (float[B, T, 4] x, int64 rate) => (float[B, T, 4] y)
+    <int64 one = {1}, int64 usual = {16000}>
+    {
+        is_usual = Equal (rate, usual)
+        y = If (is_usual) <
+            then_branch = a () => (float[B, T, 4] p) { p = CumSum (x, one) },
+            else_branch = b () => (float[B, T, 4] q) { q = Neg (x) }
+        >
+    }"""
+
+
+def test_fixed_sizes_come_with_the_selector_that_they_fit(tmp_path: Path) -> None:
+    onnx.save(onnx.parser.parse_model(SELECTED), tmp_path / "m.onnx")
+    with pytest.raises(PaddingError, match=r"-p directml,fix-input:rate=16000,fix-dims:.*T=8$"):
+        ship_file(tmp_path / "m.onnx", tmp_path / "out", parse_containers(["T=8"]))
 
 
 # The passes at the sizes of a container

@@ -19,6 +19,7 @@ from graphfix.job.remaining_findings import HazardComparison
 from graphfix.shipped.manifest import NAME, Axis, Container, FileRecord, InputPort, Manifest, Port
 from graphfix.shipped.manifest_file import read_manifest
 from graphfix.shipping.end_to_end import SessionProof
+from graphfix.shipping.new_outputs import ShipSource
 from graphfix.shipping.result import (
     Shipped,
     containers_with_kernels,
@@ -214,11 +215,12 @@ def test_containers_tell_the_kernels_before_and_after(tmp_path: Path) -> None:
 def test_where_a_folder_comes_from(tmp_path: Path) -> None:
     source = saved(HEAD + TEXT, tmp_path / "m.onnx")
     left = FailedRepair("fold", ("n",), "wrong")
-    data = provenance_of(source, "fast", {"T": ("time", "frames")}, [left])
+    given = ShipSource(tmp_path / "outputs" / "m.onnx", source, "top-k:output=y:k=2")
+    data = provenance_of(given, "fast", {"T": ("time", "frames")}, [left])
     assert data == {
         "source": "m.onnx",
         "sha256": hashlib.sha256(source.read_bytes()).hexdigest(),
-        "passes": "fast",
+        "passes": "top-k:output=y:k=2,fast",
         "graphfix": __version__,
         "names": {"T": ["time", "frames"]},
         "left": [{"by": "fold", "at": ("n",), "why": "wrong", "instead": "", "raised": False}],

@@ -12,12 +12,10 @@ import graphfix
 from graphfix.shipping.build import ship
 from graphfix.shipping.container_spec import parse_containers
 from tests.shipping.conftest import saved
-from tests.shipping.streams import STREAMS
+from tests.shipping.streams import HEADER, STREAMS
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-HEADER = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>\n'
 
 
 @pytest.mark.parametrize("name", STREAMS)
@@ -48,5 +46,5 @@ def test_a_stream_gives_what_the_original_gives(name: str, tmp_path: Path) -> No
 
 def _first_size(dim: int | str) -> int:
     """Return the size of a dim of a state in front of the first step: caches are empty."""
-    named = {"P": 0, "past": 0, "D": 16}
+    named = {"P": 0, "past": 0, "D": 16, "W": 8}
     return dim if isinstance(dim, int) else named.get(dim, 1)

@@ -146,8 +146,15 @@ def test_another_tolerance_is_obeyed(mean: Pair) -> None:
 
 
 def test_a_folder_of_another_model(mean: Pair, masked: Pair) -> None:
-    with pytest.raises(ModelError, match=r"'language' is in one of it .* made from another model"):
+    names = r"made from another model than .* has no input '.*'; the folder has .*, and the model "
+    with pytest.raises(ModelError, match=names):
         verify_folder(mean[0], masked[1])
+
+
+def test_a_folder_of_another_decoder(mean: Pair, decoder: Pair) -> None:
+    """Its states are not the model's, which no option is to blame for."""
+    with pytest.raises(ModelError, match=r"made from another model than .* has no input '"):
+        verify_folder(mean[0], decoder[1])
 
 
 def test_the_same_model_in_another_file_is_a_remark(mean: Pair, tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_four_questions_are_answered_first(data: dict[str, Any]) -> None:
     found = {"before": counts, "after": {"error": 0, "warning": 2}, "had": had, "left": []}
     kernels = dict.fromkeys(("all", "directml", "cpu", "recompiled"), 7)
     both = {"before": kernels, "after": {**kernels, "directml": 3, "recompiled": 1}}
-    text = read({**data, "directml": found, "kernels": both}).text
+    text = read({**data, "hazards": found, "kernels": both}).text
     assert "1 error on DirectML, predicted; 2 warnings: 1 × r : DirectML refuses it" in text
     assert "On DirectML, predicted: 0 errors left, 2 warnings." in text
     assert "7 → 3 kernels per run on DirectML, 7 → 7 on the CPU; 7 → 1 recompiled" in text

@@ -154,6 +154,11 @@ class TestBench:
         for one in data["models"]:
             for phase in one["setups"]["any shape"]["phases"].values():
                 assert f"{phase['median_ms']:.3g} ms" in reader.text
+            memory = one["setups"]["any shape"]["peak_memory_bytes"]
+            assert f"{memory / 1048576:.0f} MiB" in reader.text
+        figures = ("first run", "new length", "steady", "memory", "session")
+        table = reader.text[reader.text.rindex("Times on the CPU, any shape") :]
+        assert sorted(figures, key=table.index) == [*figures]
         capsys.readouterr()
 
     def test_another_result_is_a_failure(self) -> None:
@@ -177,6 +182,16 @@ class TestBench:
         text = Reader(html.render_data_page("bench.html", data, names=["A", "B"])).text
         assert f"B: {says}" in text
         assert f"0.800 of the time ({low:.3f} to {high:.3f} with 97 % confidence" in text
+
+    def test_several_providers(self) -> None:
+        document = json.loads(self.bench("m.onnx", "m.onnx").embedded)
+        document["models"][1]["ep"] = "dml"
+        document |= {"also": {"dml": {"adapter": "a card"}}, "missing": {"webgpu": "no device"}}
+        reader = Reader(html.render_data_page("bench.html", document, names=["A", "B"]))
+        assert "Without WebGPU: no device" in reader.text
+        assert "No model failed on the CPU, DirectML." in reader.text
+        assert "A is m.onnx on the CPU; B is m.onnx on DirectML." in reader.text
+        assert "DirectML: adapter a card" in reader.text
 
     def test_a_stream_has_no_page(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["bench", "--ship", "x", "--against", "m.onnx", "--report", "p.html"]) == 2

@@ -34,13 +34,13 @@ from graphfix.facts.symbolic.trials import must_be_equal
 
 # Shape tensors are small: what holds more is data.
 MAX_SHAPE_ELEMENTS = 64
-# Letters of a size that is reckoned with; the longest in the 79 exports of the zoo has 119.
+# Letters of a size that is reckoned with; the longest in a zoo of exports has 119.
 MAX_DIM_TEXT = 120
 # How often a size may be multiplied with itself. Of a power of a sum sympy looks for the roots: the
 # square of a square of a square took minutes. No tensor has as many axes of one size.
 MAX_POWER = 6
 # How often a size may be compared with what is known to be positive, which takes sympy milliseconds
-# each time; the most in the 79 exports of the zoo is 358.
+# each time; the most in a zoo of exports is 358.
 MAX_TRIES = 1000
 INTEGERS = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
 FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)

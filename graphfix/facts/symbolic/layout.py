@@ -186,7 +186,8 @@ def _cut_length(
         facts.must_be_positive(node, size)
         for bound in (start, end):
             if size.is_Integer and not bound.is_Integer and facts.is_of_sizes(ctx, bound):
-                facts.must_be_positive(node, size - bound + 1)  # no table ends before
+                reach = -bound if facts.is_at_least(ctx, -bound, 1) else bound
+                facts.must_be_positive(node, size - reach + 1)  # no table ends before
     if size.is_Integer and start.is_Integer and end.is_Integer:
         return sympy.Integer(cut_length(Cut(int(start), int(end), int(step)), int(size)))
     if step < 0:
@@ -227,7 +228,7 @@ def _clamp_bound(
     facts: Facts, ctx: Context, bound: sympy.Expr, size: sympy.Expr
 ) -> sympy.Expr | None:
     if facts.usual and size.is_Integer and not bound.is_Integer and facts.is_of_sizes(ctx, bound):
-        return bound
+        return bound + size if facts.is_at_least(ctx, -bound, 1) else bound
     if facts.is_at_least(ctx, -bound, 1):
         bound = bound + size
         return bound if facts.is_at_least(ctx, bound, 0) else sympy.Max(0, bound)

@@ -26,13 +26,6 @@ def coefficient_in(dim: Dim, symbol: str) -> int | None:
     return int(factor) if factor.is_Integer and not remainder.has(variable) else None
 
 
-def linear_terms(dim: Dim) -> tuple[int, list[tuple[int, str]]]:
-    """Return the number of a sum, and the coefficient and name of each of its symbols."""
-    number, terms = sympy.expand(expr_of(dim)).as_coeff_add()
-    pairs = [x.as_coeff_mul() for x in terms]
-    return int(number), [(int(factor), names[0].name) for factor, names in pairs]
-
-
 def drop_zero_max(dim: Dim, symbol: str, most: int) -> Dim:
     """Replace a Max such as ``Max(0, past - 5)`` by 0 if it is 0 where ``symbol`` is ``most``."""
 

@@ -13,7 +13,7 @@ from graphfix.facts.symbolic.slice_ends import ceil_quotient
 from graphfix.graph.constants import const_of
 from graphfix.graph.nodes import attr_int, attr_ints, attr_text, input_at
 from graphfix.ops.products import read_fused_matmul, read_gemm
-from graphfix.ops.windows import window_of
+from graphfix.ops.windows import Window, window_of
 
 
 def infer_matmul(facts: Facts, ctx: Context, node: ir.Node) -> None:
@@ -94,23 +94,35 @@ def infer_conv_transpose(facts: Facts, ctx: Context, node: ir.Node) -> None:
 def infer_pool(facts: Facts, ctx: Context, node: ir.Node) -> None:
     """Infer the lengths after pooling: with ceil_mode a window may hang over the end.
 
-    A window that begins in the padding behind the end is dropped: see ``compute_output_size`` in
-    ONNX Runtime's pool_attributes.h, and the operator's text from opset 22 on. The library drops it
-    only where the length is a number.
+    ``auto_pad`` SAME makes a window for each stride; ONNX Runtime makes fewer where the window is
+    dilated. A window that begins in the padding behind the end is dropped: see
+    ``compute_output_size`` in ONNX Runtime's pool_attributes.h, and the operator's text from opset
+    22 on. The library drops it only where the length is a number.
     """
     shape, data, window = node.outputs[0].shape, node.inputs[0], window_of(node)
     if shape is None or data is None or data.shape is None or window is None:
         return
-    if window.ceil_mode and not window.auto_pad.startswith("SAME"):
-        dims: list[Dim] = list(shape)[:2]
-        for i, size in enumerate(list(data.shape)[2:]):
-            before, stride = expr_of(size) + window.before[i], window.strides[i]
-            fits = ceil_quotient(before + window.after[i] - window.reach[i], stride) + 1
-            dims.append(dim_of(normal_form(sympy.Min(fits, ceil_quotient(before, stride)))))
+    sizes = [expr_of(size) for size in list(data.shape)[2:]]
+    lengths: list[sympy.Expr] | None = None
+    if window.auto_pad.startswith("SAME"):
+        lengths = [ceil_quotient(x, y) for x, y in zip(sizes, window.strides, strict=True)]
+        if max(window.dilations) > 1:
+            lengths = [facts.new_unknown(ctx) for _ in sizes]
+    elif window.ceil_mode:
+        lengths = [_hanging_length(window, i, size) for i, size in enumerate(sizes)]
+    if lengths is not None:
+        dims: list[Dim] = [*list(shape)[:2], *(dim_of(normal_form(x)) for x in lengths)]
         for value in node.outputs:
             set_shape(value, dims)
     for dim in list(node.outputs[0].shape or ())[2:] if facts.usual else ():
         facts.must_be_positive(node, expr_of(dim))
+
+
+def _hanging_length(window: Window, axis: int, size: sympy.Expr) -> sympy.Expr:
+    """Return how many windows begin before the end, of a pool with ceil_mode."""
+    before, stride = size + window.before[axis], window.strides[axis]
+    fits = ceil_quotient(before + window.after[axis] - window.reach[axis], stride) + 1
+    return sympy.Min(fits, ceil_quotient(before, stride))
 
 
 def infer_resize(facts: Facts, ctx: Context, node: ir.Node) -> None:

@@ -25,12 +25,11 @@ wrong_when_empty
     edges.csv, ONNX's own tests and runs of each.
 """
 
-import csv
-import functools
 from collections.abc import Mapping
-from importlib import resources
+from functools import partial
 
 from graphfix.ops import OpSet
+from graphfix.providers.operator_table import operator_rows, operators_with
 
 MAX_DIMS = 8
 """So many dims a tensor of DirectML has (DML_TENSOR_DIMENSION_COUNT_MAX1)."""
@@ -39,20 +38,11 @@ MATRIX_DIMS = 4
 """So many dims a product of matrices takes (DML_GEMM_OPERATOR_DESC); more end in 80070057."""
 
 
-@functools.cache
-def _load_rows() -> tuple[dict[str, str], ...]:
-    folder = resources.files("graphfix.providers.directml")
-    text = folder.joinpath("operators.csv").read_text(encoding="utf-8")
-    return tuple(csv.DictReader(text.splitlines()))
-
-
-def _operators_with(column: str, word: str = "yes") -> OpSet:
-    """Return the operators whose cell in a column has a word."""
-    return OpSet(row["operator"] for row in _load_rows() if word in row[column].split())
+_operators_with = partial(operators_with, __package__)
 
 
 def _load_activations() -> dict[str, OpSet]:
-    kinds = {row["operator"]: row["takes_activations"] for row in _load_rows()}
+    kinds = {row["operator"]: row["takes_activations"] for row in operator_rows(__package__)}
     return {op: _operators_with("activation", kind) for op, kind in kinds.items() if kind}
 
 
@@ -60,7 +50,7 @@ ACTIVATIONS_TAKEN: Mapping[str, OpSet] = _load_activations()
 """The activations that become part of the kernel of each operator that takes any."""
 
 MOST_DIMS: Mapping[str, int] = {
-    row["operator"]: int(row["most_dims"]) for row in _load_rows() if row["most_dims"]
+    row["operator"]: int(row["most_dims"]) for row in operator_rows(__package__) if row["most_dims"]
 }
 """Of how many dims operators run where others take eight. Of Resize and Upsample, those count that
 are not 1 before and behind it."""

@@ -1,14 +1,17 @@
 """Builds the nodes that a model with caches of a fixed size needs, each once."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
+import sympy
 
 from graphfix.editing.builder import Builder
-from graphfix.facts.symbolic.expressions import Dim, replace_symbols
-from graphfix.facts.symbolic.sums import linear_terms
+from graphfix.errors import PaddingError
+from graphfix.facts.symbolic.expressions import Dim, expr_of, replace_symbols
+from graphfix.lengths.dim_nodes import SizeArithmetic
 
 from .length_dependence import CacheAxis
 
@@ -219,16 +222,37 @@ class CacheBuilder:
         (dim,) = dims
 
         def build() -> ir.Value:
-            number, terms = linear_terms(replace_symbols(dim, {self._symbol: self._size}))
-            total = op.constant(np.array([number], np.int64))
-            for factor, name in terms:
-                size = self._input_size(name)
-                if factor != 1:
-                    size = op.Mul(size, np.array([factor], np.int64))
-                total = op.Add(total, size)
+            expr = expr_of(replace_symbols(dim, {self._symbol: self._size}))
+            number, terms = sympy.expand(expr).as_coeff_add()
+            total = op.constant(np.array([int(number)], np.int64))
+            for term in terms:
+                total = op.Add(total, self._size_of_term(term))
             return total
 
         return op.build_once(("size", str(dim)), build, self._valid_count)
+
+    def _size_of_term(self, term: sympy.Expr) -> ir.Value:
+        """Build a product of numbers and sizes of the inputs, such as ``2*floor(S/4)``.
+
+        Raises:
+            PaddingError: A factor has several sizes in it.
+        """
+        by_name: dict[str, sympy.Expr] = {}
+        for factor in sympy.Mul.make_args(term):
+            names = sorted(x.name for x in factor.free_symbols)
+            if len(names) > 1:
+                raise PaddingError(f"static-cache: the size {term} is no sum of sizes of inputs")
+            name = names[0] if names else ""
+            by_name[name] = by_name.get(name, sympy.Integer(1)) * factor
+        number = by_name.pop("", sympy.Integer(1))
+        sizes = [
+            SizeArithmetic(
+                self._op, "size", name, functools.partial(self._input_size, name), self._valid_count
+            ).build(factor)
+            for name, factor in by_name.items()
+        ]
+        size = functools.reduce(self._op.Mul, sizes)
+        return size if number == 1 else self._op.Mul(size, np.array([int(number)], np.int64))
 
     def _input_size(self, name: str) -> ir.Value:
         places = ((x, i, dim) for x, dims in self._graph_inputs for i, dim in enumerate(dims))

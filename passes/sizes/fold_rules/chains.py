@@ -25,6 +25,7 @@ from ...common.fold_view import (
 )
 from ...common.pattern import operand, own, shared
 from ...common.reshape_targets import with_axes
+from .gathers import simplify_full_gather
 from .transposes import simplify_transpose, squeeze_before_transpose
 from .views import simplify_view
 
@@ -297,8 +298,8 @@ _SIMPLIFIERS: dict[str, Rule] = {
     "Not": _simplify_not,
     "Where": _simplify_softplus_where,
     "Pad": _simplify_pad,
-    "Gather": _simplify_gather,
-    "GatherND": _simplify_gather_nd,
+    "Gather": lambda *seen: simplify_full_gather(*seen) or _simplify_gather(*seen),
+    "GatherND": lambda *seen: simplify_full_gather(*seen) or _simplify_gather_nd(*seen),
 }
 CHAIN_OPERATORS = frozenset(_SIMPLIFIERS)
 """The operators that :func:`simplify_chain` has a rule for."""

@@ -1,15 +1,20 @@
 """Integer arithmetic that exporters write in many nodes, replaced exactly by fewer."""
 
+from collections.abc import Sequence
+from functools import partial
+
 import numpy as np
 import onnx_ir as ir
 
-from graphfix.editing.builder import Builder
+from graphfix import ops
+from graphfix.editing.builder import Builder, Operand
 from graphfix.graph.nodes import attr_int, is_op, producer_of, use_count
 
 from ...common.fold_view import (
     INTEGERS,
     FoldView,
     Replacement,
+    constant_of,
     exclusive_producer,
     forward_value,
     integer_of,
@@ -17,7 +22,7 @@ from ...common.fold_view import (
 from ...common.pattern import operand, own, shared
 from .floor_division import FloorDivision, build_floor_division
 
-INTEGER_OPERATORS = frozenset({"Where", "Sub", "Add", "Slice", "Less", "Greater"})
+INTEGER_OPERATORS = frozenset({"Where", "Sub", "Add", "Slice", *ops.ORDER_COMPARISONS})
 """The operators that :func:`simplify_integers` looks at."""
 
 _OR_EQUAL = 12  # the opset that brought LessOrEqual
@@ -51,8 +56,8 @@ def simplify_integers(node: ir.Node, look: FoldView) -> Replacement | None:
     """Simplify floor divisions, chained additions, comparisons and reversed sums."""
     if not is_op(node, *INTEGER_OPERATORS) or len(node.outputs) != 1:
         return None
-    if is_op(node, "Less", "Greater"):
-        return _simplify_less(node, look)
+    if ops.ORDER_COMPARISONS.has(node):
+        return _simplify_less(node, look) or _compare_narrowly(node, look)
     if look.view.shapes.dtype(node.outputs[0]) not in INTEGERS or look.data(node.outputs[0]):
         return None  # sizes are planned all at once
     if is_op(node, "Slice"):
@@ -117,6 +122,28 @@ def _simplify_less(node: ir.Node, look: FoldView) -> Replacement | None:
     return Replacement(
         f"it is {lhs.name!r} <= {start.name!r}", lambda op: [op.LessOrEqual(lhs, start)]
     )
+
+
+def _compare_narrowly(node: ir.Node, look: FoldView) -> Replacement | None:
+    """Compare as int32 what was cast to int64 to be compared with constants that int32 holds."""
+    for index in (0, 1):
+        cast = exclusive_producer(node.inputs[index], "Cast")
+        source = None if cast is None else cast.inputs[0]
+        array = constant_of(node.inputs[1 - index])
+        if source is None or look.view.shapes.dtype(source) != ir.DataType.INT32:
+            continue
+        if array is None or array.dtype != np.int64 or array.size == 0:
+            continue
+        if np.iinfo(np.int32).min <= array.min() and array.max() <= np.iinfo(np.int32).max:
+            narrow = array.astype(np.int32)
+            operands = (source, narrow) if index == 0 else (narrow, source)
+            build = partial(_build_comparison, node.op_type, operands)
+            return Replacement(f"{source.name!r} can be compared as it is", build)
+    return None
+
+
+def _build_comparison(op_type: str, operands: Sequence[Operand], op: Builder) -> list[ir.Value]:
+    return [op.make(op_type, *operands)]
 
 
 def _constant_addend(node: ir.Node) -> int | None:

@@ -184,6 +184,8 @@ def test_in_a_usual_run_no_table_ends_before() -> None:
     body = f"{begin} y = Slice (wide, b, t, one_)"
     assert dims_of(body, usual=True) == keys("B", "T")
     assert dims_of(body, usual=False) == keys("B", "Min(8, T)")
+    last = f"{begin} {ints('o', OPEN)} n = Neg (t) y = Slice (wide, n, o, one_)"
+    assert dims_of(last, usual=True) == keys("B", "T")
 
 
 def test_a_slice_to_a_size() -> None:

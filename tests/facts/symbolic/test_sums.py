@@ -40,19 +40,6 @@ def test_coefficients(text: str | int, coefficient: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "number", "terms"),
-    [
-        (4, 4, []),
-        ("a", 0, [(1, "a")]),
-        ("2*(a + 3) - b", 6, [(-1, "b"), (2, "a")]),
-    ],
-)
-def test_terms(text: str | int, number: int, terms: list[tuple[int, str]]) -> None:
-    constant, found = sums.linear_terms(dim(text))
-    assert (constant, sorted(found)) == (number, terms)
-
-
-@pytest.mark.parametrize(
     ("most", "rest"), [(4, "past + 1"), (5, "past + 1"), (6, "past + Max(0, past - 5) + 1")]
 )
 def test_a_max_of_0_is_dropped(most: int, rest: str) -> None:

@@ -58,6 +58,23 @@ def test_a_pool(window: tuple[int, ...], length: str) -> None:
     assert dims(f"z, y = {POOL.format(*window)}".replace("z, y", "y, z")) == keys("N", 2, length)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "stride", "more", "length"),
+    [
+        (2, 1, "", "T"),
+        (3, 2, "", "floor(T/2 + 1/2)"),
+        (2, 3, ", ceil_mode = 1", "floor(T/3 + 2/3)"),
+        (3, 2, ", dilations = [2]", None),  # ONNX Runtime and ONNX disagree
+    ],
+)
+@pytest.mark.parametrize("pad", ["SAME_UPPER", "SAME_LOWER"])
+def test_a_pool_with_auto_pad_makes_a_window_for_each_stride(
+    kernel: int, stride: int, more: str, length: str | None, pad: str
+) -> None:
+    attributes = f'kernel_shape = [{kernel}], strides = [{stride}], auto_pad = "{pad}"{more}'
+    assert dims(f"y = MaxPool <{attributes}> (sig)") == keys("N", 2, length)
+
+
 def test_a_window_that_begins_behind_the_end_is_dropped() -> None:
     for size, length in ((3, 1), (4, 2), (6, 2), (7, 3)):
         pool = POOL.format(2, 3, 0, 1, 1).replace("(sig)", f"(fixed{size})")

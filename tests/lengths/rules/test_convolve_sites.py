@@ -57,6 +57,7 @@ def infer(node: str, **facts: Tail | dict[str, Any]) -> tuple[RuleSite, TensorSt
         ("MaxPool <kernel_shape = [2], strides = [2]> (x)", [], "floor(T/2)"),
         ("MaxPool <kernel_shape = [2], strides = [2], ceil_mode = 1> (x)", LEAK, None),
         ("MaxPool <kernel_shape = [2], strides = [1], ceil_mode = 1> (x)", [], "T - 1"),
+        ('MaxPool <kernel_shape = [2], auto_pad = "SAME_UPPER"> (x)', LEAK, "T"),
         ("AveragePool <kernel_shape = [3]> (x)", [], "T - 2"),
         ("AveragePool <kernel_shape = [3], pads = [1, 1], count_include_pad = 1> (x)", LEAK, "T"),
     ],

@@ -106,6 +106,32 @@ def test_new_entries_are_written_into_a_buffer(attributes: str, opset: int) -> N
     assert_same(m, (1, 6), (3, 5), (4, 0), room=9)
 
 
+@pytest.mark.parametrize(("size", "window"), [(4, 4), (7, 4), (5, 2)])
+@pytest.mark.parametrize("more", ["do_rotary = 1", "smooth_softmax = 1, softcap = 2.0"])
+def test_a_cache_that_holds_a_window_drops_what_falls_out(
+    size: int, window: int, more: str
+) -> None:
+    """The rows are those of the library, which drops several at once where it has room for them."""
+    m = grouped(f"sliding_window_cache = 1, local_window_size = {window}, {more}", size=size)
+    before = opened(m)
+    assert graphfix.run(m, "plain-attention").changed
+    assert "GroupQueryAttention" not in ops(m)
+    after, total = opened(m), 0
+    states = dict.fromkeys(("pk", "pv"), np.zeros((1, 2, size, 16), np.float32))
+    for new in (1, 2, 1, 3, 1, 1, 9, 1, 1, 1, 2, 1):
+        arrays = {k: x[:1] for k, x in fed(m, new, total).items() if k not in ("pk", "pv", "total")}
+        arrays |= {**states, "total": np.array(total + new, np.int32)}
+        total += new
+        arrays["last"] = np.array([total - 1], np.int32)
+        wanted, made = before.run(None, arrays), after.run(None, arrays)
+        np.testing.assert_allclose(made[0], wanted[0], rtol=0, atol=1e-5)
+        spare = size - window + 1
+        kept = total - spare * -(-max(0, total - size) // spare)
+        for x, y in zip(wanted[1:], made[1:], strict=True):
+            np.testing.assert_allclose(y[:, :, :kept], x[:, :, :kept], rtol=0, atol=1e-5)
+        states = {"pk": made[1], "pv": made[2]}
+
+
 def test_a_past_of_a_fixed_size_grows_where_the_present_is_declared_longer() -> None:
     m = grouped(size=9)
     for value in m.graph.outputs[1:]:
@@ -157,7 +183,8 @@ def test_projections_and_a_cache_of_both(attributes: str, mask: str, inputs: str
 @pytest.mark.parametrize(
     ("m", "why"),
     [
-        (grouped("sliding_window_cache = 1, local_window_size = 3"), "an attribute"),
+        (grouped("sliding_window_cache = 1, local_window_size = 3"), "size is not fixed"),
+        (grouped("sliding_window_cache = 1, local_window_size = 3", size=2), "less than its"),
         (grouped().graph and cached("MultiHeadAttention", "", "q, k, v, , , , pk, pv, n",
                                     ", int32[1] n"), "an input that this pass does not know: 8"),
         (cached("MultiHeadAttention", "", "q, k, v, , mask, , pk, pv", ", int32[B] mask"),

@@ -14,11 +14,11 @@ import graphfix
 from graphfix.engine import registry
 from graphfix.providers.table import PROVIDERS
 from graphfix.rules import rules
-from tests.dml.journal import add_lines, read_journal
-from tests.dml.survey.case import Case
-from tests.dml.survey.journal import Journal, Outcome
-from tests.dml.survey.table import COLUMNS, lines_of, order
-from tests.dml.versions import lines_in, merge_lines, write_table
+from tests.survey.case import Case
+from tests.survey.journal import add_lines, read_journal
+from tests.survey.outcomes import Journal, Outcome
+from tests.survey.table import COLUMNS, lines_of, order
+from tests.survey.versions import lines_in, merge_lines, write_table
 
 TABLE = Path(graphfix.__file__).parent / "providers" / "directml" / "survey.csv"
 ROWS = list(csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines()))

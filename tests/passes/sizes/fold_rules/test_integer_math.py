@@ -444,3 +444,30 @@ def test_a_name_in_branches_of_two_ifs() -> None:
         np.testing.assert_array_equal(old, new)
     names = [x.name for node in after.graph.all_nodes() for x in node.outputs]
     assert names.count("m") == 2  # one for each branch of the If that stays
+
+
+COMPARED = """<ir_version: 8, opset_import: ["" : 17]> m (int32[B, 1] x) => (bool[B, 3] y{more})
+    <int64[3] places = {{0, 1, {last}}}> {{ {cast} y = {op} ({operands}) }}"""
+
+
+@pytest.mark.parametrize("op", ["Less", "GreaterOrEqual"])
+@pytest.mark.parametrize("operands", ["places, wide", "wide, places"])
+@pytest.mark.parametrize(
+    ("last", "cast", "more", "left"),
+    [
+        (2, "wide = Cast <to = 7> (x)", "", 1),
+        (2**31 - 1, "wide = Cast <to = 7> (x)", "", 1),
+        (2**31, "wide = Cast <to = 7> (x)", "", 2),  # no int32
+        (2, "wide = Cast <to = 7> (x)", ", int64[B, 1] wide", 2),  # it is cast in any case
+        (2, "f = Cast <to = 1> (x) wide = Cast <to = 7> (f)", "", 3),
+    ],
+)
+def test_what_was_an_int32_is_compared_as_one(
+    op: str, operands: str, last: int, cast: str, more: str, left: int
+) -> None:
+    text = COMPARED.format(op=op, operands=operands, last=last, cast=cast, more=more)
+    before = ir.from_onnx_text(text)
+    after = folded(before)
+    assert len(ops(after)) == left
+    x = np.array([[0], [1], [2], [-(2**31)], [2**31 - 1]], np.int32)
+    np.testing.assert_array_equal(run(after, x=x)[0], run(before, x=x)[0])

@@ -7,25 +7,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tests.dml.survey.case import FLOATS, Array, Case, numbers
+from tests.survey.case import FLOATS, Array, Case, numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.survey.case import Kernels
 
 _OPSET = 17
 _HEADS, _WIDTH = 4, 8
 
 
-def cases() -> Iterator[Case]:
-    """All of them that DirectML has kernels of."""
+def cases(_: Kernels) -> Iterator[Case]:
+    """All of them that DirectML or WebGPU has kernels of."""
     for dtype in FLOATS:
         yield from _attentions(dtype)
         yield from _norms(dtype)
         yield from _rotary(dtype)
         yield from _products(dtype)
         yield from _activations(dtype)
+        yield from _decoders(dtype)
+        yield from _convolutions(dtype)
     yield from _quantized()
     yield from _nbits()
+    yield from _blocks()
 
 
 def _case(op: str, kind: str, *inputs: Array | None, n: int = 1, **given: Any) -> Case:
@@ -73,6 +78,100 @@ def _attentions(dtype: str) -> Iterator[Case]:
     past = [numbers(dtype, b, _HEADS // 2, p, _WIDTH, seed=i) for i in (8, 9)]
     last, total = np.array([p + s - 1] * 2, np.int32), np.array(p + s, np.int32)
     yield _case("GroupQueryAttention", "past", q, few_k, few_v, *past, last, total, n=3, **few)
+
+
+def _decoders(dtype: str) -> Iterator[Case]:
+    """Each option of GroupQueryAttention, with a past in a buffer of its own."""
+    b, s, p, kv = 1, 3, 5, _HEADS // 2
+    q = numbers(dtype, b, s, _HEADS * _WIDTH)
+    k, v = (numbers(dtype, b, s, kv * _WIDTH, seed=i) for i in (1, 2))
+    past = [numbers(dtype, b, kv, p, _WIDTH, seed=i) for i in (3, 4)]
+    last, total = np.array([p + s - 1], np.int32), np.array(p + s, np.int32)
+    cos, sin = (numbers(dtype, 16, _WIDTH // 2, seed=i) for i in (5, 6))
+    addend = numbers(dtype, b, 1, s, p + s)
+    few: dict[str, Any] = {"num_heads": _HEADS, "kv_num_heads": kv}
+    wires: tuple[Array | None, ...] = (q, k, v, *past, last, total)
+    packed = np.concatenate([q, k, v], axis=2)
+    for kind, more, given in (
+        ("one batch", (), {}),
+        ("rotary", (cos, sin), {"do_rotary": 1}),
+        ("rotary interleaved", (cos, sin), {"do_rotary": 1, "rotary_interleaved": 1}),
+        ("attention_bias", (None, None, None, addend), {}),
+        ("head_sink", (None, None, None, None, numbers(dtype, _HEADS)), {}),
+        ("window", (), {"local_window_size": 2}),
+        ("softcap", (), {"softcap": 2.0}),
+        ("smooth_softmax", (), {"smooth_softmax": 1}),
+        ("scale", (), {"scale": 0.7}),
+    ):
+        yield _case("GroupQueryAttention", kind, *wires, *more, n=3, **few, **given)
+    one = (packed, None, None, *past, last, total)
+    yield _case("GroupQueryAttention", "packed", *one, n=3, **few)
+    last = np.array([p], np.int32)
+    one = (q[:, :1], k[:, :1], v[:, :1], *past, last, np.array(p + 1, np.int32))
+    yield _case("GroupQueryAttention", "one token", *one, n=3, **few)
+    x = numbers(dtype, 2, 3, 8)
+    given = {"axis": -1, "epsilon": 1e-6}
+    for kind, size in (("type", 1), ("value 500", 500), ("value 1e-3", 1e-3)):
+        wires = (x * np.asarray(size, dtype), numbers(dtype, 8))
+        yield Case("RMSNormalization", kind, wires, given, opset=23)
+    heads = numbers(dtype, 2, _HEADS, 3, _WIDTH)
+    at = np.array([[0, 1, 2], [3, 4, 5]])
+    for interleaved in (0, 1):
+        kind, given = f"positions, interleaved {interleaved}", {"interleaved": interleaved}
+        yield Case("RotaryEmbedding", kind, (heads, cos, sin, at), given, opset=23)
+    rows = (cos[None, :3].repeat(2, 0), sin[None, :3].repeat(2, 0))
+    yield Case("RotaryEmbedding", "no positions", (heads, *rows), opset=23)
+
+
+def _convolutions(dtype: str) -> Iterator[Case]:
+    x, w, bias = numbers(dtype, 2, 4, 6, 6), numbers(dtype, 3, 4, 3, 3), numbers(dtype, 3)
+    for kind, more in (
+        ("Relu", ()), ("Sigmoid", ()), ("Tanh", ()), ("LeakyRelu", (0.1,)), ("Clip", (-1.0, 1.0)),
+        ("HardSigmoid", (0.2, 0.5)),
+    ):  # fmt: skip
+        given: dict[str, Any] = {"activation": kind}
+        given |= {"activation_params": list(more)} if more else {}
+        yield _case("FusedConv", kind, x, w, bias, **given)
+    sums = numbers(dtype, 2, 3, 4, 4)
+    yield _case("FusedConv", "a sum", x, w, bias, sums, activation="Relu")
+    wide = numbers(dtype, 2, 5, 320)
+    yield _case("BiasAdd", "type", wide, numbers(dtype, 320), numbers(dtype, 2, 5, 320, seed=1))
+    wide = numbers(dtype, 2, 5, 2560)
+    yield _case("BiasSplitGelu", "type", wide, numbers(dtype, 2560))
+
+
+def _blocks() -> Iterator[Case]:
+    """Weights in blocks, as language models have them in float16 and float32."""
+    random = np.random.default_rng(0)
+    for dtype in FLOATS:
+        rows, width, block = 6, 64, 16
+        at = np.array([[0, 5], [2, -1]])
+        for bits in (4, 8):
+            data = random.integers(0, 256, (rows, width * bits // 8)).astype(np.uint8)
+            scales = (random.random((rows, width // block)) * 0.1 + 0.05).astype(dtype)
+            points = random.integers(0, 256, (rows, width // block * bits // 8)).astype(np.uint8)
+            given = {"bits": bits, "block_size": block, "quantize_axis": 1, "gather_axis": 0}
+            op, places = "com.microsoft.GatherBlockQuantized", frozenset({0, 2, 3})
+            wires = (data, at, scales)
+            kind = f"{bits} bits"
+            yield Case(op, kind, wires, given, places - {3}, opset=_OPSET)
+            yield Case(op, f"{kind}, zero points", (*wires, points), given, places, opset=_OPSET)
+        yield from _experts(dtype, random)
+
+
+def _experts(dtype: str, random: np.random.Generator) -> Iterator[Case]:
+    experts, hidden, inner, tokens = 4, 32, 64, 3
+    x, router = numbers(dtype, tokens, hidden), numbers(dtype, tokens, experts)
+    for bits in (4, 8):
+        first = random.integers(0, 256, (experts, inner, hidden * bits // 8)).astype(np.uint8)
+        second = random.integers(0, 256, (experts, hidden, inner * bits // 8)).astype(np.uint8)
+        s1, s2 = ((random.random((experts, n)) * 0.01).astype(dtype) for n in (inner, hidden))
+        wires = (x, router, first, s1, None, second, s2)
+        for activation in ("relu", "silu", "gelu"):
+            given = {"k": 2, "expert_weight_bits": bits, "activation_type": activation}
+            kind = f"{bits} bits, {activation}"
+            yield Case("com.microsoft.QMoE", kind, wires, given, frozenset({2, 3, 5, 6}),
+                       opset=_OPSET)  # fmt: skip
 
 
 def _norms(dtype: str) -> Iterator[Case]:

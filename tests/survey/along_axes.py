@@ -6,31 +6,33 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tests.dml.survey.case import FLOATS, NEWEST, Case, kernel_types, numbers, shapes_of_rank
+from tests.survey.case import FLOATS, NEWEST, Case, numbers, shapes_of_rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.survey.case import Kernels
 
 _REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 _ROWS = ("Softmax", "LogSoftmax", "Hardmax", "LpNormalization")
 _AXES_ARE_AN_INPUT = 18
 
 
-def cases() -> Iterator[Case]:
+def cases(kernels: Kernels) -> Iterator[Case]:
     """Reductions, what works along one axis, sorting and sums."""
     for name in _REDUCTIONS:
-        yield from _reductions(f"Reduce{name}")
+        yield from _reductions(f"Reduce{name}", kernels)
     for op in _ROWS:
         for shape in list(shapes_of_rank())[1:]:
             for axis, where in ((0, "first"), (len(shape) - 1, "last"), (-1, "negative")):
                 yield Case(op, f"axis {where}", (numbers("float32", *shape),), {"axis": axis})
-        for dtype in kernel_types(op):
+        for dtype in kernels.types(op):
             yield Case(op, "type", (numbers(dtype, 2, 3),), {"axis": -1})
             for size, what in ((1e-4, "small"), (1000, "large"), (0, "zeros")):
                 x = numbers("float64", 2, 3) * size
                 yield Case(op, f"value {what}", (x.astype(dtype),), {"axis": -1})
     for op in ("ArgMax", "ArgMin"):
-        for dtype in kernel_types(op):
+        for dtype in kernels.types(op):
             for last in (0, 1):
                 x = np.asarray([[1, 3, 3, 1], [2, 2, 2, 2]], dtype)
                 given = {"axis": 1, "select_last_index": last}
@@ -39,13 +41,13 @@ def cases() -> Iterator[Case]:
             for axis in (0, -1):
                 x = numbers("float32", 2, 3, 4)
                 yield Case(op, "axes", (x,), {"axis": axis, "keepdims": keep})
-    for dtype in kernel_types("CumSum"):
+    for dtype in kernels.types("CumSum"):
         for exclusive in (0, 1):
             for reverse in (0, 1):
                 x = abs(numbers(dtype, 2, 5)).astype(dtype)
                 given = {"exclusive": exclusive, "reverse": reverse}
                 yield Case("CumSum", "ways", (x, np.array(-1)), given, frozenset({1}))
-    for dtype in kernel_types("TopK"):
+    for dtype in kernels.types("TopK"):
         for largest in (0, 1):
             for axis in (0, -1):
                 x = np.random.default_rng(0).permutation(12).reshape(3, 4).astype(dtype)
@@ -53,9 +55,9 @@ def cases() -> Iterator[Case]:
                 yield Case("TopK", "ways", (x, np.array([2])), given, frozenset({1}), 2)
 
 
-def _reductions(op: str) -> Iterator[Case]:
+def _reductions(op: str, kernels: Kernels) -> Iterator[Case]:
     for opset in (11, 13, NEWEST):
-        for dtype in kernel_types(op, opset):
+        for dtype in kernels.types(op, opset):
             x = np.asarray(abs(numbers(dtype, 2, 3, 4)) + 1, dtype)
             for axes, where in (((0,), "first"), ((2,), "last"), ((-2,), "negative")):
                 for keep in (0, 1):
@@ -68,7 +70,7 @@ def _reductions(op: str) -> Iterator[Case]:
         yield _reduction(op, abs(numbers("float32", *shape)), (-1,), {}, "ranks", NEWEST)
     for dtype in FLOATS:
         for size, what in ((200.0, "200"), (3e4, "30000"), (1e-4, "small"), (-200.0, "-200")):
-            if dtype in kernel_types(op):
+            if dtype in kernels.types(op):
                 x = np.asarray([[1, 0.5, 0.25, 0.75]], np.float64) * size
                 x = abs(x) if op == "ReduceLogSum" else x
                 yield _reduction(op, x.astype(dtype), (1,), {}, f"value {what}", NEWEST)

@@ -6,7 +6,7 @@ import onnx_ir as ir
 import pytest
 
 from graphfix.facts.view import View
-from graphfix.providers.directml.empty_inputs import find_empty_inputs
+from graphfix.providers.empty_inputs import find_empty_inputs
 
 
 def found(

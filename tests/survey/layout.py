@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tests.dml.survey.case import Array, Case, kernel_types, numbers, shapes_of_rank
+from tests.survey.case import Array, Case, numbers, shapes_of_rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.survey.case import Kernels
 
 _TYPES = ("float32", "float16", "int64", "int8", "uint8", "bool")
 _COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel",
@@ -19,7 +21,7 @@ _NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 _SECOND = frozenset({1})
 
 
-def cases() -> Iterator[Case]:
+def cases(kernels: Kernels) -> Iterator[Case]:
     """All of them."""
     for dtype in _TYPES:
         yield from _moves(dtype)
@@ -28,7 +30,7 @@ def cases() -> Iterator[Case]:
         yield from _of_rank(numbers("float32", *shape))
     yield from _pads()
     yield from _resizes()
-    yield from _makers()
+    yield from _makers(kernels)
     yield from _regions()
     yield from _empty()
 
@@ -41,6 +43,11 @@ def _moves(dtype: str) -> Iterator[Case]:
     x = numbers(dtype, 2, 3, 4)
     yield Case("Transpose", "type", (x,), {"perm": [2, 0, 1]})
     yield Case("Reshape", "type", (x, _ints(0, -1)), {}, _SECOND)
+    yield Case("Squeeze", "type", (x[:, :1], _ints(-2)), {}, _SECOND)
+    yield Case("Squeeze", "no axes", (x[:, :1],))
+    yield Case("Unsqueeze", "type", (x, _ints(0, -1)), {}, _SECOND)
+    yield Case("Shape", "type", (x,))
+    yield Case("Shape", "start and end", (x,), {"start": -2, "end": 9})
     yield Case("Flatten", "type", (x,), {"axis": 2})
     yield Case("Concat", "type", (x, x), {"axis": -1})
     yield Case("Concat", "an empty one", (x, x[:, :, :0]), {"axis": 2})
@@ -147,12 +154,12 @@ def _resizes() -> Iterator[Case]:
     yield Case("Resize", "antialias", (x, None, scales), given, frozenset({2}))
 
 
-def _makers() -> Iterator[Case]:
+def _makers(kernels: Kernels) -> Iterator[Case]:
     x = numbers("float32", 3, 5)
     for dtype in (1, 6, 7):
         for k in (-1, 0, 2):
             yield Case("EyeLike", "ways", (x,), {"dtype": dtype, "k": k})
-    for dtype in kernel_types("Range"):
+    for dtype in kernels.types("Range"):
         wires = tuple(np.array(v, dtype) for v in (1, 9, 2))
         yield Case("Range", "type", wires)
         yield Case("Range", "nothing", tuple(np.array(v, dtype) for v in (9, 1, 2)))

@@ -1,4 +1,4 @@
-"""Run the survey on the real DirectML: ``make survey``, into survey.csv of its facts.
+"""Run the survey on a real provider: ``make survey``, into survey.csv of its facts.
 
 Each case is a node with inputs. Those of one opset share a session, twelve at a time, as long as
 all outputs are right; a case of another session is run alone before it is believed. What came of a
@@ -6,7 +6,7 @@ case is kept in build/survey/, a file a version, and not run again: a survey tha
 that ``--seconds`` ends, goes on where it was. One line of the table is one kind of one operator and
 verdict: how many cases there are, the first of them that is not right, and the versions of the
 provider that say the same. The verdicts: ``right``; ``differs``; ``fails``, with the code;
-``dies``; ``cpu``, for which DirectML has no kernel; ``unknown``, which the CPU does not run, so
+``dies``; ``cpu``, for which it has no kernel; ``unknown``, which the CPU does not run, so
 that nothing is compared.
 """
 
@@ -24,61 +24,50 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
-import onnx_ir as ir
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parents[3]))
-
-from edges import float_gap
 
 from graphfix.errors import GraphfixError
-from graphfix.facts.view import View
-from graphfix.providers.directml.placement import PlacementRules
-from graphfix.providers.directml.support_queries import refusal_reason
 from graphfix.runtime import process
 from graphfix.runtime.python import runner_for
 from graphfix.runtime.remote import RemoteSession
 from graphfix.runtime.run_errors import LoadDiedError, RunDiedError, RunError
-from tests.dml.survey import along_axes, contrib, elementwise, layout, windows
-from tests.dml.survey.case import Array, Case, model_of
-from tests.dml.survey.journal import Journal, Outcome
-from tests.dml.survey.table import COLUMNS, WRONG, lines_of, order
-from tests.dml.versions import lines_in, merge_lines, write_table
+from tests.survey import along_axes, contrib, elementwise, layout, recurrent, sizes, windows
+from tests.survey.case import Array, Case, Kernels, model_of
+from tests.survey.edges import float_gap
+from tests.survey.outcomes import Journal, Outcome
+from tests.survey.surveyed import Surveyed, named
+from tests.survey.table import COLUMNS, WRONG, lines_of, order
+from tests.survey.versions import lines_in, merge_lines, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from graphfix.runtime.process import Runner
 
-ROOT = Path(__file__).parents[3]
-TABLE = ROOT / "graphfix" / "providers" / "directml" / "survey.csv"
-MODULES = (elementwise, along_axes, windows, layout, contrib)
+MODULES = (elementwise, along_axes, windows, layout, contrib, recurrent, sizes)
 _TOGETHER = 12
-# A session of small nodes leaves some 100 MB under Wine, and a process takes seconds to start.
-_SESSIONS = 25
 _CLOSE = {"float16": 4e-3, "float32": 1e-4, "float64": 1e-4}
 
 
 @dataclasses.dataclass(frozen=True)
 class Rig:
-    """The two providers, and a folder for models."""
+    """The provider, the CPU beside it, and a folder for models."""
 
-    directml: Runner
-    cpu: Runner
+    device: Surveyed
+    on_device: Runner
+    on_cpu: Runner
     folder: Path
 
-    def run(self, cases: Sequence[Case], ep: str) -> list[Array]:
+    def run(self, cases: Sequence[Case], runner: Runner) -> list[Array]:
         """Return the outputs of cases in one session.
 
         Raises:
             GraphfixError: It is not made, or does not run.
         """
         proto, feeds = model_of(cases)
-        path = self.folder / f"{ep}.onnx"
+        path = self.folder / "cases.onnx"
         onnx.save(proto, path)
-        runner = self.directml if ep == "dml" else self.cpu
         with RemoteSession(path, runner, optimize=False, bounded=True) as session:
-            if ep == "dml" and any(not x.size for x in feeds.values()):
+            if runner is self.on_device and any(not x.size for x in feeds.values()):
                 full = {k: np.ones([d or 5 for d in x.shape]).astype(x.dtype)
                         for k, x in feeds.items()}  # fmt: skip
                 for _ in range(2):  # so that something lies in memory
@@ -102,11 +91,11 @@ def outcomes(cases: Sequence[Case], rig: Rig) -> Iterator[tuple[Case, Outcome]]:
 def _compared(cases: Sequence[Case], rig: Rig) -> Iterator[tuple[Case, Outcome]]:
     ready: list[tuple[Case, list[Array]]] = []
     for case in cases:
-        if not _has_kernel(case):
+        if not rig.device.takes(model_of([case])[0]):
             yield case, Outcome("cpu")
             continue
         try:
-            want = rig.run([case], "cpu")
+            want = rig.run([case], rig.on_cpu)
         except GraphfixError:
             yield case, Outcome("unknown")
             continue
@@ -124,7 +113,7 @@ def _believed(
         return
     cases = [case for case, _ in group]
     try:
-        found = rig.run(cases, "dml")
+        found = rig.run(cases, rig.on_device)
     except GraphfixError as error:
         if len(group) > 1:
             middle = len(group) // 2
@@ -141,13 +130,6 @@ def _believed(
             yield from _believed([(case, want)], rig)
         else:
             yield case, outcome
-
-
-def _has_kernel(case: Case) -> bool:
-    model = ir.from_proto(model_of([case])[0])
-    (node,), shapes = model.graph, View(model).shapes
-    kernel = PlacementRules(model.graph.opset_imports, shapes).kernel_of(node)
-    return kernel is not None and refusal_reason(node, kernel, shapes) is None
 
 
 def _compare(want: Sequence[Array], got: Sequence[Array]) -> Outcome:
@@ -188,6 +170,8 @@ def sample(cases: Sequence[Case]) -> list[Case]:
 def main(argv: list[str] | None = None) -> int:
     """Run what was not run; write the table when all is done, and print what is not right."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ep", type=named, default="dml", metavar="NAME",
+                        help="the provider, or a version: dml, windowsml, webgpu")  # fmt: skip
     parser.add_argument("ops", nargs="*", help="operators; all by default, else only printed")
     parser.add_argument("--every", action="store_true", help="every case, not one of each kind")
     parser.add_argument("--seconds", type=float, default=float("inf"), metavar="N",
@@ -195,16 +179,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true",
                         help="write the table of what was run, though cases are left")  # fmt: skip
     options = parser.parse_args(argv)
-    cases = [x for module in MODULES for x in module.cases()]
+    device: Surveyed = options.ep
+    kernels = Kernels(device.kernels)
+    cases = [x for module in MODULES for x in module.cases(kernels)]
     cases = cases if options.every or options.ops else sample(cases)
     cases = [x for x in cases if not options.ops or x.op in options.ops]
     end = time.monotonic() + options.seconds
-    runner = dataclasses.replace(runner_for("dml"), sessions=_SESSIONS)
-    version = process.worker_for(runner).about["onnxruntime"]
-    journal = Journal(ROOT / "build" / "survey" / f"{version}.csv")
+    version, table = device.version, device.table("survey")
+    journal = Journal(device.journal("survey"))
     waiting = [x for x in cases if journal.get(x) is None]
     with tempfile.TemporaryDirectory(prefix="graphfix-survey-") as scratch:
-        rig = Rig(runner, runner_for("cpu"), Path(scratch))
+        rig = Rig(device, device.runner, runner_for("cpu"), Path(scratch))
         for case, outcome in outcomes(waiting, rig):
             journal.add(case, outcome)
             if time.monotonic() > end:
@@ -221,8 +206,8 @@ def main(argv: list[str] | None = None) -> int:
     print(dict(Counter(outcome.verdict for _, outcome in found)))
     if not options.ops:
         kinds = {line[:2] for line in lines}
-        lines += [x for x in lines_in(TABLE, version) if x[:2] not in kinds]  # run another time
-        write_table(TABLE, COLUMNS, merge_lines(lines, version, TABLE), order)
+        lines += [x for x in lines_in(table, version) if x[:2] not in kinds]  # run another time
+        write_table(table, COLUMNS, merge_lines(lines, version, table), order)
     return 0
 
 

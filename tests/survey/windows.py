@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tests.dml.survey.case import FLOATS, Case, numbers
+from tests.survey.case import FLOATS, Case, numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.survey.case import Kernels
 
 _PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 _POOLS = ("AveragePool", "MaxPool", "LpPool")
 _OPSET = 21
 
 
-def cases() -> Iterator[Case]:
+def cases(_: Kernels) -> Iterator[Case]:
     """Convolutions, pools, and pools over everything."""
     for rank, auto, stride, dilation in itertools.product((1, 2, 3), _PADS, (1, 2), (1, 2)):
         if auto.startswith("SAME") and stride * dilation == 4:
@@ -29,6 +31,9 @@ def cases() -> Iterator[Case]:
         yield Case("Conv", kind, (x, w, numbers("float32", 4)), {**given, "group": 2})
         w = numbers("float32", 4, 1, *[4] * rank)
         yield Case("ConvTranspose", kind, (x, w), {**given, "group": 2})
+        w = numbers("float32", 4, 4, *[3] * rank)
+        yield Case("Conv", f"{kind}, one group", (x, w), given)
+        yield Case("ConvTranspose", f"{kind}, one group", (x, w), given)
         for op in _POOLS:
             pool = {k: v for k, v in given.items() if op != "LpPool" or k != "dilations"}
             if op == "LpPool" and dilation > 1:

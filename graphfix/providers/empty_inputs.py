@@ -1,12 +1,13 @@
-"""Inputs that may be empty of nodes whose results are not, which DirectML then does not write.
+"""Inputs that may be empty of nodes whose results are not: DirectML then writes none, WebGPU fails.
 
-A kernel with an input of no elements is not dispatched, whatever its result is: run on
+A kernel with an input of no elements is not dispatched by DirectML, whatever its result is: run on
 onnxruntime-directml 1.24.4 with every kind of operator that makes something of nothing. What
-joins several inputs (Concat, Scatter) is right.
+joins several inputs (Concat, Scatter) is right. On onnxruntime-webgpu 1.27.0 a run fails.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +16,20 @@ import onnx_ir as ir
 from graphfix.facts.shapes import input_dim_symbols
 from graphfix.facts.symbolic.expressions import Dim, compile_dim, symbols_of
 from graphfix.facts.view import View
+from graphfix.ops import OpSet
 from graphfix.providers.directml.empty_outputs import APART, LARGE_SIZES, mark_counted
 from graphfix.providers.directml.operator_facts import WRONG_WHEN_EMPTY
-from graphfix.providers.directml.placement import PlacementRules
+from graphfix.providers.directml.placement import PlacementRules as DirectMLRules
+from graphfix.providers.placement import PlacementRules
+from graphfix.providers.table import DeviceEp
+from graphfix.providers.webgpu.operator_facts import FAILS_WHEN_EMPTY
+from graphfix.providers.webgpu.placement import PlacementRules as WebGPURules
+
+_FACTS: dict[DeviceEp, tuple[type[PlacementRules[Any]], OpSet]] = {
+    "dml": (DirectMLRules, WRONG_WHEN_EMPTY),
+    "webgpu": (WebGPURules, FAILS_WHEN_EMPTY),
+}
+"""Which nodes each takes, and the operators that go wrong."""
 
 
 @dataclass(frozen=True)
@@ -35,21 +47,25 @@ class EmptyInput:
     always: bool
 
 
-def find_empty_inputs(view: View, nodes: Iterable[ir.Node] | None = None) -> Iterator[EmptyInput]:
-    """Find the nodes on DirectML whose first input may be empty where their result is not.
+def find_empty_inputs(
+    view: View, nodes: Iterable[ir.Node] | None = None, ep: DeviceEp = "dml"
+) -> Iterator[EmptyInput]:
+    """Find the nodes on a provider whose first input may be empty where their result is not.
 
     A size may be 0 that is 0 now, that counts what is found in data, or that is 0 at some large
     sizes of the inputs, as a remainder is.
 
     Args:
         view: The model.
-        nodes: The nodes to look at; all by default.
+        nodes: The nodes to look at; by default those of all operators that this goes wrong for.
+        ep: The provider.
     """
-    rules = PlacementRules(view.model.graph.opset_imports, view.shapes)
+    placement, operators = _FACTS[ep]
+    rules = placement(view.model.graph.opset_imports, view.shapes)
     counted: set[ir.Value] = set()
     mark_counted(view.model.graph, {*view.model.graph.inputs}, counted)
     input_names = frozenset(input_dim_symbols(view.model))
-    for node in view.nodes(*WRONG_WHEN_EMPTY) if nodes is None else nodes:
+    for node in view.nodes(*operators) if nodes is None else nodes:
         data = node.inputs[0] if node.inputs else None
         dims, new_dims = view.shapes.dims(data), view.shapes.dims(node.outputs[0])
         if data is None or dims is None or new_dims is None or data in view.constant_values:

@@ -10,14 +10,14 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
-from graphfix.providers.directml import kernel_table
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from graphfix.providers.kernels import KernelTable
+
 Array = np.ndarray[Any, Any]
 NEWEST = 21
-"""The newest opset of which DirectML has kernels of most operators."""
+"""The newest opset of which DirectML and WebGPU have kernels of most operators."""
 FLOATS = ("float32", "float16")
 
 
@@ -76,12 +76,24 @@ def model_of(cases: Sequence[Case]) -> tuple[onnx.ModelProto, dict[str, Array]]:
     return helper.make_model(graph, opset_imports=opsets, ir_version=9), feeds
 
 
-def kernel_types(op: str, opset: int = NEWEST, constraint: str = "T") -> list[str]:
-    """The element types, as numpy calls them, of DirectML's kernel for an operator."""
-    domain, _, kind = op.rpartition(".")
-    kernel = kernel_table.kernel_at(kind, domain, opset)
-    names = set() if kernel is None else kernel.types.get(constraint, frozenset())
-    return sorted(x.numpy().name for x in names if x not in (ir.DataType.INT4, ir.DataType.UINT4))
+@dataclass(frozen=True)
+class Kernels:
+    """The element types that the kernels of a provider take, as numpy calls them."""
+
+    table: KernelTable[Any]
+
+    def types(self, op: str, opset: int = NEWEST, constraint: str = "T") -> list[str]:
+        """The element types of the kernel of an operator."""
+        domain, _, kind = op.rpartition(".")
+        kernel = self.table.kernel_at(kind, domain, opset)
+        names = set() if kernel is None else kernel.types.get(constraint, frozenset())
+        return sorted(
+            x.numpy().name for x in names if x not in (ir.DataType.INT4, ir.DataType.UINT4)
+        )
+
+    def versions(self, op: str) -> tuple[int, ...]:
+        """The versions of an operator that have a kernel."""
+        return self.table.versions(op)
 
 
 def numbers(dtype: str, *dims: int, seed: int = 0) -> Array:

@@ -1,10 +1,10 @@
-"""Every operator and type that real exports use, at edge values: DirectML against the CPU.
+"""Every operator and type that real exports use, at edge values: a provider against the CPU.
 
-``make edges`` (or ``python tests/dml/edges.py [OP ...]``) writes edges.csv of its facts: one row
-for each operator, element type and kind of edge. Each graph has one node; it runs on the real
-DirectML, in another process, so that a crash is a row, and on ONNX Runtime's CPU provider. The
-verdicts: ``same``; ``differs``; ``undefined``, a difference where ONNX promises nothing; ``fails``,
-with what was said; ``none``, for which DirectML has no kernel.
+``make edges`` (or ``python -m tests.survey.edges --ep dml [OP ...]``) writes edges.csv of the
+provider's facts: one row for each operator, element type and kind of edge. Each graph has one node;
+it runs on the real provider, in another process, so that a crash is a row, and on ONNX Runtime's
+CPU provider. The verdicts: ``same``; ``differs``; ``undefined``, a difference where ONNX promises
+nothing; ``fails``, with what was said; ``none``, for which the provider has no kernel.
 """
 
 from __future__ import annotations
@@ -21,28 +21,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from edge_cases import OPSET, Array, Graph, graphs
 from onnx import helper
 
 from graphfix.errors import GraphfixError
-from graphfix.ops.schemas import schema_of
-from graphfix.providers import kernels
-from graphfix.providers.directml import kernel_table
 from graphfix.runtime import process
 from graphfix.runtime.local_session import Session
-from graphfix.runtime.python import runner_for
 from graphfix.runtime.run_errors import RunError
-from tests.dml.journal import add_lines, read_journal
-from tests.dml.versions import merge_lines, write_table
+from tests.survey.edge_cases import OPSET, Array, Graph, graphs
+from tests.survey.journal import add_lines, read_journal
+from tests.survey.surveyed import Surveyed, named
+from tests.survey.versions import merge_lines, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ROOT = Path(__file__).parents[2]
-TABLE = ROOT / "graphfix" / "providers" / "directml" / "edges.csv"
 COLUMNS = ("op", "opset", "dtype", "edge", "verdict", "difference", "returned", "versions")
 # A share of the largest number for float32; sums and functions are rounded differently.
 _CLOSE = {"float16": 4e-3, "float32": 1e-4, "float64": 1e-4}
@@ -81,29 +73,9 @@ def model_of(group: Sequence[Graph]) -> onnx.ModelProto:
     return helper.make_model(body, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
 
 
-def has_kernel(graph: Graph, proto: onnx.ModelProto) -> bool:
-    """Whether DirectML takes the operator with these types."""
-    since = kernels.since_version(graph.op, "", OPSET)
-    kernel = None if since is None else kernel_table.kernel_for(graph.op, "", since)
-    if kernel is None:
-        return False
-    schema = schema_of(graph.op, OPSET)
-    assert schema is not None
-    types = {x.name: x.type.tensor_type.elem_type for x in proto.graph.input}
-    types |= {x.name: x.data_type for x in proto.graph.initializer}
-    for i, name in enumerate(proto.graph.node[0].input):
-        formal = schema.inputs[min(i, len(schema.inputs) - 1)]
-        if name and not kernel.accepts_type(
-            str(formal.type_str), kernel_table.ir.DataType(types[name])
-        ):
-            return False
-    to = graph.attributes.get("to")
-    return to is None or kernel.accepts_type("T2", kernel_table.ir.DataType(to))
-
-
 @dataclass
 class Job:
-    """A graph that DirectML has a kernel for, and what the CPU says at each edge that it runs."""
+    """A graph that the provider has a kernel for, and what the CPU says at each edge."""
 
     graph: Graph
     want: dict[str, dict[str, Array]]
@@ -113,10 +85,10 @@ class Job:
         return Row(self.graph.op, self.graph.dtype, edge, verdict, difference, returned)
 
 
-def prepared(graph: Graph, folder: Path) -> Job | Row:
-    """The graph run on the CPU, or the line that says why it is not compared with DirectML."""
+def prepared(graph: Graph, device: Surveyed, folder: Path) -> Job | Row:
+    """The graph run on the CPU, or the line that says why it is not compared with the provider."""
     proto = model_of([graph])
-    if not has_kernel(graph, proto):
+    if not device.takes(proto):
         return Row(graph.op, graph.dtype, "all", "none")
     path = folder / "cpu.onnx"
     onnx.save(proto, path)
@@ -131,22 +103,22 @@ def prepared(graph: Graph, folder: Path) -> Job | Row:
     return job
 
 
-def study(job: Job, folder: Path) -> list[Row]:
-    """Run a graph on DirectML at each of its edges."""
-    path = folder / "dml.onnx"
+def study(job: Job, device: Surveyed, folder: Path) -> list[Row]:
+    """Run a graph on the provider at each of its edges."""
+    path = folder / "device.onnx"
     onnx.save(model_of([job.graph]), path)
     rows: list[Row] = []
     if not (edges := list(job.want)):  # the CPU refuses them all
         return rows
     try:
-        with Session(path, ep="dml", optimize=False) as session:
+        with Session(path, ep=device.ep, optimize=False) as session:
             for edge in edges:
                 feeds = {f"g0{name}": x for name, x in job.graph.edges[edge].items()}
                 rows.append(judged(job, edge, session.run(feeds)))
     except GraphfixError as error:
         rows.append(job.row(edges[len(rows)], "fails", "", str(error)[:120]))
         if rest := {edge: job.want[edge] for edge in edges[len(rows) :]}:
-            rows += study(Job(job.graph, rest), folder)
+            rows += study(Job(job.graph, rest), device, folder)
     return rows
 
 
@@ -202,21 +174,23 @@ def float_gap(x: Array, y: Array, close: float) -> tuple[Array, float]:
 def main(argv: list[str] | None = None) -> int:
     """Run what was not run; write the table when all is done, and print what differs or fails."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ep", type=named, default="dml", metavar="NAME",
+                        help="the provider, or a version: dml, windowsml, webgpu")  # fmt: skip
     parser.add_argument("ops", nargs="*", help="operators; all by default, else only printed")
     parser.add_argument("--seconds", type=float, default=float("inf"), metavar="N",
                         help="stop after so long; exit code 3 if graphs are left")  # fmt: skip
     options = parser.parse_args(argv)
     wanted = [x for x in graphs() if not options.ops or x.op in options.ops]
     end = time.monotonic() + options.seconds
-    version = process.worker_for(runner_for("dml")).about["onnxruntime"]
-    journal = ROOT / "build" / "edges" / f"{version}.csv"
+    device: Surveyed = options.ep
+    version, journal = device.version, device.journal("edges")
     done = _read_journal(journal)
     with tempfile.TemporaryDirectory(prefix="graphfix-edges-") as scratch:
         for graph in wanted:
             if (graph.op, graph.dtype) in done or time.monotonic() > end:
                 continue
-            outcome = prepared(graph, Path(scratch))
-            rows = [outcome] if isinstance(outcome, Row) else study(outcome, Path(scratch))
+            outcome = prepared(graph, device, Path(scratch))
+            rows = [outcome] if isinstance(outcome, Row) else study(outcome, device, Path(scratch))
             lines = [tuple(str(getattr(row, x)) for x in COLUMNS[:-1]) for row in rows]
             add_lines(journal, lines)
             done[graph.op, graph.dtype] = lines
@@ -231,8 +205,9 @@ def main(argv: list[str] | None = None) -> int:
             print(*line, sep=" | ")
     print(dict(Counter(line[4] for line in lines)))
     if not options.ops:
-        table = merge_lines(lines, version, TABLE)
-        write_table(TABLE, COLUMNS, table, lambda line: (line[0], line[2], line[3]))
+        path = device.table("edges")
+        table = merge_lines(lines, version, path)
+        write_table(path, COLUMNS, table, lambda line: (line[0], line[2], line[3]))
     return 0
 
 

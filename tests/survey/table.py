@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.dml.survey.case import Case
-    from tests.dml.survey.journal import Outcome
+    from tests.survey.case import Case
+    from tests.survey.outcomes import Outcome
 
 COLUMNS = ("op", "kind", "dtype", "opsets", "cases", "verdict", "worst", "seen", "versions")
 WRONG = ("differs", "fails", "dies")

@@ -6,8 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.dml.journal import add_lines, read_journal
-from tests.dml.survey.case import Case, model_of
+from tests.survey.case import Case, model_of
+from tests.survey.journal import add_lines, read_journal
 
 if TYPE_CHECKING:
     from pathlib import Path

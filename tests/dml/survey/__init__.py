@@ -1,1 +1,0 @@
-"""A survey of DirectML's operators by their schemas: one module an idea, ``run.py`` runs them."""
