@@ -50,6 +50,11 @@ def print_benchmark(benchmark: Benchmark, *, verbose: bool) -> None:
         worst = max((d.max_abs for x in benchmark.models for d in x.diffs), default=0.0)
         text = f"the same as {names[0]} on the CPU; largest difference {worst:.3g}"
         _terminal.print_row("outputs", text, colour="green")
+    _print_machines(benchmark)
+
+
+def _print_machines(benchmark: Benchmark) -> None:
+    """Print what ran the models, for each provider."""
     for ep, about in ((benchmark.ep, benchmark.about), *benchmark.also.items()):
         place = f"{PROVIDERS[ep].short_label}: " if benchmark.also else ""
         runtime = _about_text(about, "onnxruntime", "DirectML.dll", "Python")

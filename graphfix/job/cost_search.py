@@ -180,10 +180,7 @@ class _CostSearch:
         """Yield the passes that may have raised a count, while one is above the original's."""
         if not trial.counts.excess_over(self._original):
             return
-        growth: dict[str, int] = {}
-        for report in trial.reports:
-            if report.changes:
-                growth[report.spec] = growth.get(report.spec, 0) + _added_nodes(report)
+        growth = _growth_by_spec(trial)
         makers = self._makers_of_steps(trial)
         passes = {x.spec(): x for x in self._chosen if isinstance(x, Pass) and x.spec() in growth}
         varied = {spec for spec, x in passes.items() if any(True for _ in x.cheaper())}
@@ -287,3 +284,12 @@ def _makers_by_name(model: ir.Model) -> dict[str, str]:
             names = (node.name, *(x.name for x in node.outputs))
             makers |= {name: maker for name in names if name}
     return makers
+
+
+def _growth_by_spec(trial: _Trial) -> dict[str, int]:
+    """Return how many nodes each pass that changed something has added."""
+    growth: dict[str, int] = {}
+    for report in trial.reports:
+        if report.changes:
+            growth[report.spec] = growth.get(report.spec, 0) + _added_nodes(report)
+    return growth

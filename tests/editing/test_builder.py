@@ -334,6 +334,15 @@ def test_several_outputs_of_a_site_are_replaced() -> None:
     assert [x.name for x in m.graph.outputs] == ["a", "b"]
 
 
+def test_shapes_of_new_nodes_are_known() -> None:
+    m = chain()
+    op, site = start(m)
+    assert op.view.shapes.dims(site.inputs[0]) is not None  # all that there are, by now
+    exp = op.Exp(site.inputs[0])
+    op.replace_site(op.Sin(exp))
+    assert [str(x) for x in View(m).shapes.dims(exp) or ()] == ["N"]
+
+
 def test_types_of_other_operators_are_declared() -> None:
     m = chain()
     op, site = start(m)

@@ -9,7 +9,8 @@ from graphfix.facts.large_integers import has_wide_constant
 from graphfix.facts.view import View
 
 HEAD = """<ir_version: 8, opset_import: ["" : 18]> m (int64[1, 4, 2, 2] x, int64[2] n)
-    => (int64[Z] y) <int64 wide = {4294967296}, int64 narrow = {4294967295}>"""
+    => (int64[Z] y) <int64 wide = {4294967296}, int64 narrow = {4294967295},
+    int64 low = {-2147483648}, int64 lower = {-2147483649}>"""
 
 
 @pytest.mark.parametrize(
@@ -17,6 +18,8 @@ HEAD = """<ir_version: 8, opset_import: ["" : 18]> m (int64[1, 4, 2, 2] x, int64
     [
         ("y = Add (x, wide)", True),
         ("y = Add (x, narrow)", False),
+        ("y = Add (x, low)", False),
+        ("y = Add (x, lower)", True),
         ("y = Sub (wide, x)", True),
         ("y = Mul (x, wide)", True),
         ("y = Pow (wide, x)", True),
