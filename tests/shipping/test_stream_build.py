@@ -21,6 +21,7 @@ from graphfix.shipping import stream_build
 from graphfix.shipping.container_spec import parse_containers
 from graphfix.shipping.end_to_end import SessionProof
 from graphfix.shipping.first_call import FirstCall
+from graphfix.shipping.new_outputs import ShipSource
 from graphfix.shipping.stream_build import StreamOrder, ship_stream
 from graphfix.shipping.stream_steps import StepSequence
 from tests.feeds.small_models import HEAD
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 PLAIN = ir.from_onnx_text(
     '<ir_version: 8, opset_import: ["" : 17]> m (float[S] x) => (float[S] y) { y = Relu (x) }'
 )
+SOURCE = ShipSource(Path("m.onnx"), Path("m.onnx"))
 
 
 def order_of(spec: str = "static-cache,fix-dims", plan: StreamPlan | None = None) -> StreamOrder:
@@ -189,7 +191,7 @@ def test_if_the_proof_fails_nothing_is_fused(
     monkeypatch.setattr(stream_build, "expand_state_globs", lambda model, states: states)
     order = {"passes": "", "float16": False, "strict": False, "tolerance": None, **given}
     result = ship_stream(
-        Path("m.onnx"), Path("out"), PLAIN, parse_containers(["S=1"]),
+        SOURCE, Path("out"), PLAIN, parse_containers(["S=1"]),
         cache=(8,), states=(), axis="", ep="cpu", tell=lambda _: None, **order,
     )  # fmt: skip
     assert [x.spec for x in made] == specs
@@ -217,7 +219,7 @@ def test_a_branch_is_chosen_and_a_tolerance_kept(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(stream_build, "branch_input_of", lambda model: "use cache")
     monkeypatch.setattr(stream_build, "expand_state_globs", lambda model, states: states)
     ship_stream(
-        Path("m.onnx"), Path("out"), PLAIN, parse_containers(["S=1"]),
+        SOURCE, Path("out"), PLAIN, parse_containers(["S=1"]),
         cache=(8,), states=(), axis="", passes="static-cache,fix-dims", float16=False, ep="cpu",
         tolerance=wanted, strict=False, tell=lambda _: None,
     )  # fmt: skip
