@@ -56,6 +56,7 @@ def settle_ties(
 
     A place differs for no other reason where its value is within the tolerance, and so is the value
     that the original has at this place, or the least that it has, if it does not have the place.
+    Ties of the same bits in both are not settled: there another element is another rule.
 
     Args:
         rankings: The outputs that rank scores.
@@ -92,11 +93,18 @@ def _settle_row(
     if len(np.unique(new_places)) < len(new_places):
         return new_places
     old, new = old_values.astype(np.float64), new_values.astype(np.float64)
-    position = {place: i for i, place in enumerate(old_places.tolist())}
-    last = len(old_places) - 1
-    at = np.array([position.get(place, last) for place in new_places.tolist()])
-    ties = _are_near(old[at], new, allowed) & _are_near(old, new, allowed)
-    return np.where(ties, old_places, new_places)
+    in_old, in_new = _positions(new_places, old_places), _positions(old_places, new_places)
+    ties = _are_near(old[in_old], new, allowed) & _are_near(old, new, allowed)
+    # Of elements that are equal, a TopK takes the first: no rounding makes it another.
+    is_exact = (old[in_old] == old) & (new[in_new] == new) & (old == new)
+    return np.where(ties & ~is_exact, old_places, new_places)
+
+
+def _positions(places: Array, others: Array) -> npt.NDArray[np.int64]:
+    """Return where each place stands among others; the last position if it does not."""
+    position = {place: i for i, place in enumerate(others.tolist())}
+    last = len(others) - 1
+    return np.array([position.get(x, last) for x in places.tolist()], np.int64)
 
 
 def _are_near(

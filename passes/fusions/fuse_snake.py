@@ -93,13 +93,13 @@ class FuseSnake(NodePass[SnakeSite]):
         <float[1, 2, 1] a = {2, 0.5}, float two = {2}, float[3, 2, 1] w = {1, 2, 3, 4, 5, 6},
          int64[3] along = {1, -1, 1}>
         {
-            angle = Mul (a, x)
-            sine = Sin (angle)
-            wave = Pow (sine, two)
-            sum = Add (angle, wave)
             divisor = Reshape (a, along)
+            scaled = Mul (x, a)
+            swing = Sin (scaled)
+            square = Pow (swing, two)
+            total = Add (scaled, square)
             weight = Div (w, divisor)
-            y = Conv (sum, weight)
+            y = Conv (total, weight)
         }
 
     Left alone:

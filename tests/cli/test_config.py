@@ -123,6 +123,6 @@ def test_the_page_has_every_key(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(table) == {"profile", "atol", "exclude"}
     Path("pyproject.toml").write_text(text[1], encoding="utf-8")
     verbs = {name for name, x in group.commands.items() if "atol" in {y.name for y in x.params}}
-    assert verbs == {"run", "verify", "padded", "bench", "ship", "reduce"}
+    assert verbs == {"run", "verify", "padded", "bench", "ship", "reduce", "merge"}
     assert "sets exclude" in said(capsys, "check", "m.onnx")[2]
     assert "sets profile, atol, exclude" in said(capsys, "run", "m.onnx", "--dry-run")[2]

@@ -129,7 +129,7 @@ def test_causes_are_sorted_by_how_bad_they_are(monkeypatch: pytest.MonkeyPatch) 
         Finding("r", severity, severity, "m", fix)  # type: ignore[arg-type]
         for severity, fix in (("note", "fold"), ("warning", None), ("error", None))
     )
-    monkeypatch.setattr("graphfix.job.explaining.check", lambda *_: looked)
+    monkeypatch.setattr("graphfix.job.explaining.check", lambda *_, **__: looked)
     found = explain("8007023E", crash())
     assert found.findings is not None
     assert [x.severity for x in found.findings] == ["error", "note"]

@@ -38,7 +38,7 @@ def proto() -> onnx.ModelProto:
 
 def test_a_proto_comes_back_as_one_and_is_not_changed(proto: onnx.ModelProto) -> None:
     before = proto.SerializeToString(deterministic=True)
-    fixed = graphfix.fix(proto)
+    fixed = graphfix.fix(proto, "additive-mask")
     assert isinstance(fixed, onnx.ModelProto)
     assert "Where" not in ops(fixed)
     assert proto.SerializeToString(deterministic=True) == before
@@ -46,11 +46,12 @@ def test_a_proto_comes_back_as_one_and_is_not_changed(proto: onnx.ModelProto) ->
 
 
 def test_a_program_of_torch_becomes_a_proto(proto: onnx.ModelProto) -> None:
-    assert "Where" not in ops(graphfix.fix(SimpleNamespace(model_proto=proto)))
+    program = SimpleNamespace(model_proto=proto)
+    assert "Where" not in ops(graphfix.fix(program, "additive-mask"))
 
 
 def test_the_bytes_of_a_model_become_bytes(proto: onnx.ModelProto) -> None:
-    fixed = graphfix.fix(proto.SerializeToString())
+    fixed = graphfix.fix(proto.SerializeToString(), "additive-mask")
     assert "Where" not in ops(onnx.load_model_from_string(fixed))
 
 

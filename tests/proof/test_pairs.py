@@ -23,7 +23,6 @@ NAMED = {
     "no_frames_another_shape": "sizes of 0",
     "no_rows_another_shape": "sizes of 0",
     "relu_of_nan": "NaN or infinity in 'x'",
-    "ring_forgets_past_40": "more than 4 steps",
     "seconds_through_float": "'stamp' over 2^31",
     "the_twentieth_trip": "more trips of Loop 'y'",
 }
