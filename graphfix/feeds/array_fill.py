@@ -286,7 +286,7 @@ def _lower_last_row(array: npt.NDArray[np.float64], axis: int | None) -> None:
 def _draw_in_style(
     rng: np.random.Generator, item: Input, shape: Shape, values: Values, *, positive: bool
 ) -> npt.NDArray[np.float64]:
-    """Return floats of the size and the kind of a style; of either sign, but for low scores."""
+    """Return floats of the size and the kind of a style, of either sign except for low scores."""
     scale = item.role.full_scale
     array = rng.standard_normal(shape) * (1.0 if scale is None else scale.usual)
     is_usual = values in ("usual", "ties", "guarded")

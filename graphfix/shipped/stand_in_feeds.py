@@ -20,7 +20,9 @@ def stand_in_feeds(manifest: Manifest, container: Container, ports: Sequence[Any
     """
     draw = np.random.default_rng(0)
     described = {x.name: x for x in manifest.inputs}
-    counts = {manifest.lengths: container.sizes[manifest.axis.dim]}
+    # The container of a first call has sizes of its own, and need not have the axis of the steps.
+    size = container.sizes.get(manifest.axis.dim, 1)
+    counts = {manifest.lengths: size}
     if manifest.stream is not None:
         counts = {x.told: _entries_before(manifest, container, x) for x in manifest.stream.caches}
     feeds = {}
@@ -34,7 +36,7 @@ def stand_in_feeds(manifest: Manifest, container: Container, ports: Sequence[Any
         elif own is not None and own.kind == "mask":
             array[...] = 1 if own.valid is None else own.valid
         elif own is not None and own.kind in ("lengths", "relative-lengths"):
-            array[...] = 1 if array.dtype.kind == "f" else container.sizes[manifest.axis.dim]
+            array[...] = 1 if array.dtype.kind == "f" else size
         elif own is not None and own.kind == "data" and array.dtype.kind == "f":
             array[...] = draw.standard_normal(array.shape)
         feeds[port.name] = array
@@ -43,5 +45,5 @@ def stand_in_feeds(manifest: Manifest, container: Container, ports: Sequence[Any
 
 def _entries_before(manifest: Manifest, container: Container, cache: Cache) -> int:
     """Return how many entries a cache has when the step of a container fills it."""
-    new = container.sizes[manifest.axis.dim] if cache.grows else 0
+    new = container.sizes.get(manifest.axis.dim, 0) if cache.grows else 0
     return max(0, container.sizes.get(cache.dim, 0) - new)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import onnx_ir as ir
@@ -110,11 +109,6 @@ class CumsumIndex(NodePass[IndexSite]):
     anchors = ("Range", "Reshape", "Unsqueeze")
 
     style: Literal["cumsum", "unsqueeze"] = "cumsum"
-
-    def cheaper(self) -> Iterator[CumsumIndex]:
-        """Yield the pass that keeps each Range: counting one takes a kernel more."""
-        if self.style == "cumsum":
-            yield replace(self, style="unsqueeze")
 
     def match(self, node: ir.Node, view: View) -> IndexSite | Skip | None:
         """Return the site if a Range makes an index, or a view that alone reads one."""

@@ -167,11 +167,6 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite | FillSite]):
         if self.floor > LOWEST:
             yield replace(self, floor=LOWEST)
 
-    def cheaper(self) -> Iterator[AdditiveMask]:
-        """Yield the pass that keeps the Wheres: the mask of an Add takes kernels of its own."""
-        if self.style == "add":
-            yield replace(self, style="fill")
-
     def match(self, node: ir.Node, view: View) -> MaskSite | CompanionSite | FillSite | Skip | None:
         """Return the site if the node masks scores, or weights after a Softmax."""
         select = where_masks.where_mask_of(node)

@@ -223,5 +223,14 @@ def test_where_a_folder_comes_from(tmp_path: Path) -> None:
         "passes": "top-k:output=y:k=2,fast",
         "graphfix": __version__,
         "names": {"T": ["time", "frames"]},
-        "left": [{"by": "fold", "at": ("n",), "why": "wrong", "instead": "", "raised": False}],
+        "left": [
+            {
+                "by": "fold",
+                "at": ("n",),
+                "why": "wrong",
+                "instead": "",
+                "raised": False,
+                "costs": False,
+            }
+        ],
     }

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 import graphfix
 from graphfix.errors import UsageError
-from graphfix.passes.masks.additive_mask import AdditiveMask
 from tests.passes.models import execute, ops, refusals
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17{functions}]>\n'
@@ -142,12 +141,6 @@ def test_a_row_that_is_hidden_whole_is_no_nan_with_another_fill() -> None:
     assert np.isnan(want[0][1]).all()
     assert np.isfinite(got[0]).all()
     np.testing.assert_allclose(got[0][0], want[0][0], atol=1e-6)
-
-
-def test_what_takes_fewer_kernels_is_known() -> None:
-    (cheaper,) = AdditiveMask(floor=-2e3).cheaper()
-    assert cheaper.spec() == "additive-mask:floor=-2000,style=fill".replace(",", ":")
-    assert [*cheaper.cheaper()] == []
 
 
 def test_a_scale_below_one_does_not_weaken_the_floor() -> None:
