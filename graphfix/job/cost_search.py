@@ -173,8 +173,10 @@ class _CostSearch:
                     kept[suspect.spec()] = CostlyPass(suspect.spec(), reason)
         except SpentError:
             pass
-        is_above = best.counts.excess_over(self._original) > 0
-        return Cheaper(self._alternative(best), tuple(kept.values()) if is_above else ())
+        if not best.counts.excess_over(self._original):
+            return Cheaper(self._alternative(best))
+        kept = {x.by: x for x in self._costly_repairs(best) if x.by not in tried} | kept
+        return Cheaper(self._alternative(best), tuple(kept.values()))
 
     def _suspects(self, trial: _Trial) -> Iterator[Pass]:
         """Yield the passes that may have raised a count, while one is above the original's."""
@@ -186,8 +188,20 @@ class _CostSearch:
         varied = {spec for spec, x in passes.items() if any(True for _ in x.cheaper())}
         for spec in sorted(passes, key=lambda x: (x not in varied, -growth[x])):
             may_leave = spec in self._task.profile_passes and spec not in trial.left
+            # A repair stays whatever it costs, so that it need not be tried without.
+            may_leave &= spec in varied or passes[spec].name in registry.SAVINGS
             if may_leave and (spec in varied or growth[spec] > 0 or passes[spec].name in makers):
                 yield passes[spec]
+
+    def _costly_repairs(self, trial: _Trial) -> Iterator[CostlyPass]:
+        """Yield the repairs that added nodes, or made kernels or copies of which there are more."""
+        makers, growth = self._makers_of_steps(trial), _growth_by_spec(trial)
+        costs = trial.counts.compare_with(self._original, self._label)
+        for x in self._chosen:
+            if not isinstance(x, Pass) or x.name in registry.SAVINGS or x.spec() not in growth:
+                continue
+            if growth[x.spec()] > 0 or x.name in makers:
+                yield CostlyPass(x.spec(), f"{costs}; {_REPAIRS}")
 
     def _makers_of_steps(self, trial: _Trial) -> set[str]:
         """Return the passes that made kernels or copied tensors, where there are more than before.
@@ -218,8 +232,6 @@ class _CostSearch:
         ):
             return None, ""
         costs = best.counts.compare_with(trial.counts, self._label)
-        if suspect.name not in registry.SAVINGS:
-            return None, f"{costs}; {_REPAIRS}"
         if not self._is_better(trial, best):
             return None, costs
         return self._with_reason(trial, best, spec), ""

@@ -26,6 +26,8 @@ from .sites.whole_rows import why_hides_whole_rows
 
 # Far below all scores, and far enough from float32's -3.4e38 to be added several times.
 LOWEST = -1e9
+# A score so low has a weight of 3e-7 beside one of 0: it is not hidden by more than rounding.
+_SHOWS = -15
 
 
 @dataclass(frozen=True)
@@ -196,6 +198,8 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite | FillSite]):
         if (reason := first_reason(_GUARDS, mask, view)) is not None:
             return Skip(select.node, reason)
         floor = self._floor_array(select.fill, mask.rank_of_addend, mask.reach.scale)
+        if select.fill.number * mask.reach.scale > _SHOWS:
+            return Skip(select.node, "its fill is scaled to a score that a Softmax does not hide")
         if not np.isfinite(floor.astype(np.float64)).all():
             number = self.floor / mask.reach.scale
             return Skip(select.node, f"floor={number:g} is no number in {select.fill.dtype}")
