@@ -40,7 +40,7 @@ MARKERS = {
 KILLED = {"test_atomic_file", "test_ended", "test_interrupts", "test_kills", "test_moments"}
 STARTED = {"test_outcome", "test_progress", "test_quiet", "test_reduce", "test_reduction"}
 STARTED |= {"test_cpu_kernels", "test_fault_search", "test_quantizers", "test_round_trip"}
-STARTED |= {"test_streams"}
+STARTED |= {"test_streams", "test_bench", "test_arguments", "test_auto", "test_merging"}
 # These draw the most models.
 GENERATED = {"test_rules_generated", "test_shapes_generated", "test_slice_ends"}
 
