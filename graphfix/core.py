@@ -377,13 +377,6 @@ class Pass(Check, ir.passes.InPlacePass):
         """
         yield from ()
 
-    def cheaper(self) -> Iterator[Pass]:
-        """Yield the passes that repair the same with fewer kernels, the best first.
-
-        They are tried where a model takes more kernels than before.
-        """
-        yield from ()
-
     @property
     def is_removable(self) -> bool:
         """Return whether the result is still what was asked for without this pass.

@@ -2,8 +2,7 @@
 
 The counts are those of a plan: kernels on the device, on the CPU, copies between them, and kernels
 that are recompiled at another length. A pass that only saves kernels is left out where without it
-less is raised above the original, and a run takes no more steps in all; one that repairs is
-replaced by a cheaper variant of its own, or stays.
+less is raised above the original, and a run takes no more steps in all; one that repairs stays.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
-from graphfix.core import Check, Pass, calibrated_passes
+from graphfix.core import Pass, calibrated_passes
 from graphfix.editing.builder import PASS_KEY
 from graphfix.editing.exclusions import WHOLE_PASS, Exclusions
 from graphfix.engine import registry
@@ -34,7 +33,7 @@ from graphfix.wording import plural
 TRIES = 8
 """How many models are made at most."""
 
-_REPAIRS = "it repairs what is wrong or fails there"
+_WHY_KEPT = "it repairs what is wrong or fails there"
 
 
 @dataclass(frozen=True)
@@ -103,11 +102,10 @@ class Cheaper:
 
 @dataclass(frozen=True)
 class _Trial:
-    """A model without some passes, or with variants of them.
+    """A model without some passes.
 
     Attributes:
-        left: Why each pass is left out or replaced, by its spec.
-        stand_ins: What runs instead of a pass, by its spec.
+        left: Why each pass is left out, by its spec.
         counts: What it takes.
         reports: What the passes did.
         plan: Its plan.
@@ -115,7 +113,6 @@ class _Trial:
     """
 
     left: Mapping[str, str]
-    stand_ins: Mapping[str, Check]
     counts: Counts
     reports: tuple[PassReport, ...]
     plan: ProviderPlan
@@ -135,7 +132,7 @@ def find_cheaper(task: Task, leave: Exclusions, report: Report, model: ir.Model)
     if provider is None or not task.profile_passes or task.strict or report.kernels is None:
         return Cheaper()
     before, after = report.kernels["before"], report.kernels["after"]
-    if provider != "dml" and report.changed:  # the report has those on DirectML
+    if provider != report.ep and report.changed:
         before = planning.kernels_per_run(io.load(task.source), provider)
         after = planning.kernels_per_run(model, provider)
     if not before or not after:
@@ -159,7 +156,7 @@ class _CostSearch:
     def run(self) -> Cheaper:
         """Try passes, the likeliest first, until no count is above the original's."""
         kept: dict[str, CostlyPass] = {}
-        best = self._try({}, {})
+        best = self._try({})
         if best is None:
             return Cheaper()
         tried = set[str]()
@@ -173,35 +170,23 @@ class _CostSearch:
                     kept[suspect.spec()] = CostlyPass(suspect.spec(), reason)
         except SpentError:
             pass
-        if not best.counts.excess_over(self._original):
-            return Cheaper(self._alternative(best))
-        kept = {x.by: x for x in self._costly_repairs(best) if x.by not in tried} | kept
-        return Cheaper(self._alternative(best), tuple(kept.values()))
+        is_above = best.counts.excess_over(self._original) > 0
+        return Cheaper(self._alternative(best), tuple(kept.values()) if is_above else ())
 
     def _suspects(self, trial: _Trial) -> Iterator[Pass]:
-        """Yield the passes that may have raised a count, while one is above the original's."""
+        """Yield the passes that may have raised a count, while one is above the original's.
+
+        Those that may be left out come first.
+        """
         if not trial.counts.excess_over(self._original):
             return
-        growth = _growth_by_spec(trial)
-        makers = self._makers_of_steps(trial)
+        growth, makers = _growth_by_spec(trial), self._makers_of_steps(trial)
         passes = {x.spec(): x for x in self._chosen if isinstance(x, Pass) and x.spec() in growth}
-        varied = {spec for spec, x in passes.items() if any(True for _ in x.cheaper())}
-        for spec in sorted(passes, key=lambda x: (x not in varied, -growth[x])):
+        for suspect in sorted(passes.values(), key=lambda x: (_repairs(x), -growth[x.spec()])):
+            spec = suspect.spec()
             may_leave = spec in self._task.profile_passes and spec not in trial.left
-            # A repair stays whatever it costs, so that it need not be tried without.
-            may_leave &= spec in varied or passes[spec].name in registry.SAVINGS
-            if may_leave and (spec in varied or growth[spec] > 0 or passes[spec].name in makers):
-                yield passes[spec]
-
-    def _costly_repairs(self, trial: _Trial) -> Iterator[CostlyPass]:
-        """Yield the repairs that added nodes, or made kernels or copies of which there are more."""
-        makers, growth = self._makers_of_steps(trial), _growth_by_spec(trial)
-        costs = trial.counts.compare_with(self._original, self._label)
-        for x in self._chosen:
-            if not isinstance(x, Pass) or x.name in registry.SAVINGS or x.spec() not in growth:
-                continue
-            if growth[x.spec()] > 0 or x.name in makers:
-                yield CostlyPass(x.spec(), f"{costs}; {_REPAIRS}")
+            if may_leave and (growth[spec] > 0 or suspect.name in makers):
+                yield suspect
 
     def _makers_of_steps(self, trial: _Trial) -> set[str]:
         """Return the passes that made kernels or copied tensors, where there are more than before.
@@ -218,54 +203,34 @@ class _CostSearch:
         return {trial.makers[x] for words in names for x in words if x in trial.makers}
 
     def _try_without(self, suspect: Pass, best: _Trial) -> tuple[_Trial | None, str]:
-        """Return a better model without a pass, or with a variant of it; or why it stays."""
-        spec, variants = suspect.spec(), [*suspect.cheaper()]
-        for variant in variants:
-            trial = self._try(best.left, {**best.stand_ins, spec: variant})
-            if trial is not None and self._is_better(trial, best):
-                return self._with_reason(trial, best, spec), ""
-        if variants:
+        """Return a better model without a pass, or why it stays."""
+        spec = suspect.spec()
+        trial = self._try({**best.left, spec: "left out"})
+        if trial is None:
             return None, ""
-        trial = self._try({**best.left, spec: "left out"}, best.stand_ins)
-        if trial is None or trial.counts.excess_over(self._original) >= best.counts.excess_over(
-            self._original
-        ):
-            return None, ""
-        costs = best.counts.compare_with(trial.counts, self._label)
-        if not self._is_better(trial, best):
-            return None, costs
-        return self._with_reason(trial, best, spec), ""
-
-    def _is_better(self, trial: _Trial, best: _Trial) -> bool:
         excess = trial.counts.excess_over(self._original)
-        is_less = excess < best.counts.excess_over(self._original)
-        return is_less and trial.counts.steps <= best.counts.steps
-
-    def _with_reason(self, trial: _Trial, best: _Trial, spec: str) -> _Trial:
+        if excess >= best.counts.excess_over(self._original):
+            return None, ""
         costs = best.counts.compare_with(trial.counts, self._label)
-        return replace(trial, left={**trial.left, spec: f"a run takes {costs}"})
+        if _repairs(suspect):
+            return None, f"{costs}; {_WHY_KEPT}"
+        if trial.counts.steps > best.counts.steps:
+            return None, costs
+        return replace(trial, left={**trial.left, spec: f"a run takes {costs}"}), ""
 
-    def _try(self, left: Mapping[str, str], stand_ins: Mapping[str, Check]) -> _Trial | None:
+    def _try(self, left: Mapping[str, str]) -> _Trial | None:
         """Repair the model once; None if it cannot be repaired so, or loaded then."""
         self._budget.take_try()
         self._task.tell(f"counting kernels: try {self._budget.tries}")
-        passes = Culprits(stand_ins).replace_passes(self._chosen)
         try:
-            model, report = repair_model(replace(self._task, chosen=passes), self._leave_with(left))
+            model, report = repair_model(self._task, self._leave_with(left))
         except GraphfixError:
             return None
         plan = planning.plan_or_none(model, self._provider)
         if plan is None:
             return None
-        makers = _makers_by_name(model)
-        return _Trial(
-            left,
-            stand_ins,
-            Counts.of_kernels(planning.kernels_of_plan(plan)),
-            report.passes,
-            plan,
-            makers,
-        )
+        counts = Counts.of_kernels(planning.kernels_of_plan(plan))
+        return _Trial(left, counts, report.passes, plan, _makers_by_name(model))
 
     def _leave_with(self, left: Mapping[str, str]) -> Exclusions:
         wholes = {(spec, WHOLE_PASS): f"with it {reason}" for spec, reason in left.items()}
@@ -274,12 +239,13 @@ class _CostSearch:
     def _alternative(self, best: _Trial) -> Alternative | None:
         if not best.left:
             return None
-        specs = {spec: x.spec() for spec, x in best.stand_ins.items() if isinstance(x, Pass)}
-        rows = tuple(
-            FailedRepair(spec, (), reason, specs.get(spec, ""), costs=True)
-            for spec, reason in best.left.items()
-        )
-        return Alternative(self._leave_with(best.left), Culprits(best.stand_ins, (), rows))
+        rows = tuple(FailedRepair(x, (), why, costs=True) for x, why in best.left.items())
+        return Alternative(self._leave_with(best.left), Culprits({}, (), rows))
+
+
+def _repairs(suspect: Pass) -> bool:
+    """Return whether a pass repairs what is wrong or fails: it stays, whatever it costs."""
+    return suspect.name not in registry.SAVINGS
 
 
 def _added_nodes(report: PassReport) -> int:
