@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -58,20 +57,7 @@ class CompanionSite(Match):
 
 
 @dataclass(frozen=True)
-class FillSite(Match):
-    """A Where that hides scores and stays, with another fill.
-
-    Attributes:
-        index: The input that is its fill.
-        floor: The fill that it gets.
-    """
-
-    index: int
-    floor: Array
-
-
-@dataclass(frozen=True)
-class AdditiveMask(NodePass[MaskSite | CompanionSite | FillSite]):
+class AdditiveMask(NodePass[MaskSite | CompanionSite]):
     """Replaces the Where that masks scores before a Softmax with an Add of a shared mask.
 
     It is found through whatever lies between it and the Softmax (Add, Mul, Div, Cast, Reshape,
@@ -146,8 +132,6 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite | FillSite]):
     Options:
         floor: What is added to a hidden score; finite, at most -1000. -65504 and below are no
             numbers in float16.
-        style: add makes an Add of a shared mask; fill keeps each Where, and only gives it the
-            floor where its fill is lower: not one kernel more.
     """
 
     safety = "valid-rows"
@@ -158,7 +142,6 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite | FillSite]):
     anchors = ("Where",)
 
     floor: float = -1e4
-    style: Literal["add", "fill"] = "add"
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.floor) and hides_score(self.floor)):
@@ -169,26 +152,22 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite | FillSite]):
         if self.floor > LOWEST:
             yield replace(self, floor=LOWEST)
 
-    def match(self, node: ir.Node, view: View) -> MaskSite | CompanionSite | FillSite | Skip | None:
+    def match(self, node: ir.Node, view: View) -> MaskSite | CompanionSite | Skip | None:
         """Return the site if the node masks scores, or weights after a Softmax."""
         select = where_masks.where_mask_of(node)
         if select is not None and hides_score(select.fill.number):
             return self._match_mask(select, view)
-        if select is not None and select.fill.number == 0 and self.style == "add":
+        if select is not None and select.fill.number == 0:
             return self._match_companion(select, view)
         return None
 
     def message(self, site: Match) -> str:
         """Describe the mask at a site."""
-        if isinstance(site, FillSite):
-            return "a Where hides scores with a number that overflows, or makes NaN of hidden rows"
         if isinstance(site, CompanionSite):
             return "a full-size Where zeroes weights that a mask has hidden already"
         return "a full-size Where hides scores, where an Add of one mask for all layers would do"
 
-    def _match_mask(
-        self, select: where_masks.WhereMask, view: View
-    ) -> MaskSite | FillSite | Skip | None:
+    def _match_mask(self, select: where_masks.WhereMask, view: View) -> MaskSite | Skip | None:
         """Return the site of a Where that hides scores, or why it is skipped."""
         mask = _find_masked_scores(select, view)
         if not mask.reach.softmaxes:
@@ -197,14 +176,12 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite | FillSite]):
             return Skip(select.node, other) if near_miss else None
         if (reason := first_reason(_GUARDS, mask, view)) is not None:
             return Skip(select.node, reason)
-        floor = self._floor_array(select.fill, mask.rank_of_addend, mask.reach.scale)
         if select.fill.number * mask.reach.scale > _SHOWS:
             return Skip(select.node, "its fill is scaled to a score that a Softmax does not hide")
+        floor = self._floor_array(select.fill, mask.rank_of_addend, mask.reach.scale)
         if not np.isfinite(floor.astype(np.float64)).all():
             number = self.floor / mask.reach.scale
             return Skip(select.node, f"floor={number:g} is no number in {select.fill.dtype}")
-        if self.style == "fill":
-            return _match_fill(select, floor)
         if mask.becomes_addend and select.fill.number == floor.item(0):
             return Skip(select.node, "it is an addend: a Where of the floor and 0")
         scores = None if mask.becomes_addend else select.data
@@ -254,12 +231,8 @@ class AdditiveMask(NodePass[MaskSite | CompanionSite | FillSite]):
             elif isinstance(site := self.match(mask, view), MaskSite):
                 yield site.hidden
 
-    def rewrite(self, match: MaskSite | CompanionSite | FillSite, op: Builder) -> ir.Value:
+    def rewrite(self, match: MaskSite | CompanionSite, op: Builder) -> ir.Value:
         """Build ``scores + hidden * floor``, or ``weights * (1 - hidden)`` after a Softmax."""
-        if isinstance(match, FillSite):
-            inputs = list(match.node.inputs)
-            inputs[match.index] = op.constant(match.floor)
-            return op.Where(*inputs)
         # The first tensor that holds this boolean serves all; the chains of the others go.
         root = op.build_once(("root", match.number), lambda: match.hidden.root, match.hidden.root)
         when = match.hidden.when
@@ -312,13 +285,6 @@ def _find_masked_scores(select: where_masks.WhereMask, view: View) -> _MaskedSco
         is_addend and has_all_dims,
         max(rank or 0 for rank in ranks),
     )
-
-
-def _match_fill(select: where_masks.WhereMask, floor: Array) -> FillSite | None:
-    """Return the site of a Where whose fill is below the floor, or None."""
-    if select.fill.number >= floor.item(0):
-        return None
-    return FillSite(select.node, 1 if select.fill_when else 2, floor)
 
 
 def _why_floor_would_show(mask: _MaskedScores, _view: View) -> str | None:

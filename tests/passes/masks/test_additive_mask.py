@@ -122,27 +122,6 @@ def test_repairs(case: str, b: int, t: int) -> None:
     np.testing.assert_allclose(got[0], want[0], atol=1e-6)
 
 
-@pytest.mark.parametrize("case", REPAIRED)
-def test_a_fill_that_is_not_too_low_takes_no_node(case: str) -> None:
-    where, between = REPAIRED[case]
-    text = attention(between, where=where)
-    report, after, want, got = both(text, feeds(), "additive-mask:style=fill")
-    assert report.changed == (case != "-1e4")
-    assert len(ops(after)) <= len(ops(model(text)))
-    assert not graphfix.run(after, "additive-mask:style=fill").changed
-    np.testing.assert_allclose(got[0], want[0], atol=1e-6)
-
-
-def test_a_row_that_is_hidden_whole_is_no_nan_with_another_fill() -> None:
-    where, between = REPAIRED["-inf"]
-    inputs = feeds()
-    inputs["mask"][1] = True
-    _, _, want, got = both(attention(between, where=where), inputs, "additive-mask:style=fill")
-    assert np.isnan(want[0][1]).all()
-    assert np.isfinite(got[0]).all()
-    np.testing.assert_allclose(got[0][0], want[0][0], atol=1e-6)
-
-
 def test_a_fill_that_is_scaled_to_a_usual_score_hides_nothing() -> None:
     steps = " ".join(f"s{i + 1} = Mul (s{i}, scale)" for i in range(4))
     body = f"s0 = Identity (masked) {steps} logits = Identity (s4)"
