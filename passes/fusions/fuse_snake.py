@@ -103,8 +103,7 @@ class FuseSnake(NodePass[SnakeSite]):
         }
 
     Left alone:
-        One that nothing but a product reads, where 1 over the height is so small that the digits of
-        a cosine are not enough:
+        A height for which the digits of a cosine are not enough, and no convolution behind it:
         <
             ir_version: 8,
             opset_import: ["" : 17]

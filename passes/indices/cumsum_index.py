@@ -1,7 +1,5 @@
 """cumsum-index: the manual is the docstring of the class."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
